@@ -14,6 +14,8 @@ import type { Millis } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { isRecord, type OptionReader } from '../../core/options.ts';
 import { toBinaryKey, toKeyText } from '../keys/binary-key.ts';
+import { networkKeyOf } from '../keys/cidr.ts';
+import { addressKeyOf } from '../keys/counted-key.ts';
 import { type Pattern, readPattern } from '../keys/pattern.ts';
 
 export type ControlKind = 'ban' | 'override' | 'reset';
@@ -107,7 +109,7 @@ export function patternNoteOf(record: ControlRecord): string | undefined {
 export function readKey(given: unknown): ControlKey {
   const form = isRecord(given) ? Object.keys(given).join() : undefined;
   if (!isRecord(given) || (form !== 'exact' && form !== 'bytes'))
-    return { key: readKeyText(given) };
+    return { key: usualKeyOf(readKeyText(given)) };
   const text = readKeyText(given[form]);
   const key = form === 'exact' ? toBinaryKey(text) : text;
   if (!isBinaryKey(key)) throw new ConfigError('key.bytes', 'one character per byte', key);
@@ -115,6 +117,16 @@ export function readKey(given: unknown): ControlKey {
     throw new ConfigError('key.exact', `at most ${MAX_KEY_CHARS} bytes`, text);
   const field = keyFieldOf(key);
   return typeof field === 'string' && isExactText(field) ? { key: field } : { key, isBinary: true }; // taken literally by every version
+}
+
+/** A network or an IPv6 address has several spellings, of which one identifies the control. */
+export function usualKeyOf(key: string): string {
+  const { network } = readPattern(key, 'key');
+  if (!network) return key;
+  const usual = networkKeyOf(network);
+  const { network: same, exactKey } = readPattern(usual, 'key');
+  const isSame = exactKey !== undefined || JSON.stringify(same) === JSON.stringify(network);
+  return isSame ? usual : key; // the text before it may read as a part of it
 }
 
 /** True if a list reads the text as one key. */
@@ -133,7 +145,7 @@ export function readExactKey(given: unknown): ControlKey {
   const { key } = read;
   if (read.isBinary) {
     const field = keyFieldOf(key);
-    return typeof field === 'string' ? { key: field } : read;
+    return typeof field === 'string' ? { key: addressKeyOf(field) } : read;
   }
   const { exactKey, network } = readPattern(key, 'key');
   if (exactKey !== undefined || (network && !key.includes('/'))) return read;

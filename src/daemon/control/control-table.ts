@@ -10,6 +10,7 @@
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
+import { addressKeyOf } from '../keys/counted-key.ts';
 import type { Pattern } from '../keys/pattern.ts';
 import { PatternIndex } from '../keys/pattern-index.ts';
 import {
@@ -143,7 +144,8 @@ export class ControlTable {
   }
 
   overrideOf(limit: string, key: string): ControlRecord | undefined {
-    return this.#overrides.size === 0 ? undefined : this.#overrides.get(`${limit} ${key}`);
+    if (this.#overrides.size === 0) return undefined;
+    return this.#overrides.get(`${limit} ${addressKeyOf(key)}`);
   }
 
   close(): void {
@@ -152,7 +154,7 @@ export class ControlTable {
 
   /** Returns the pattern of a ban. */
   #apply(record: ControlRecord): Pattern | undefined {
-    const { kind, key, limit = '' } = record;
+    const { kind, key } = record;
     const id = idOf(record);
     const known = this.#records.get(id);
     const pattern = kind === 'ban' ? controlPatternOf(record) : undefined;
@@ -170,7 +172,7 @@ export class ControlTable {
       if (pattern.exactKey === undefined) this.#bansByPattern.set(key, ban);
       else this.#bansByKey.set(pattern.exactKey, ban);
       this.#patternIndex = undefined;
-    } else if (kind === 'override') this.#overrides.set(`${limit} ${binaryKeyOf(record)}`, record);
+    } else if (kind === 'override') this.#overrides.set(overrideIndexOf(record), record);
     this.#listener.onSet(record, known);
     return pattern;
   }
@@ -198,13 +200,13 @@ export class ControlTable {
   }
 
   #unindex(record: ControlRecord, pattern?: Pattern): void {
-    const { kind, key, limit = '' } = record;
+    const { kind, key } = record;
     if (kind === 'ban') {
       const { exactKey } = pattern ?? controlPatternOf(record);
       if (exactKey === undefined) this.#bansByPattern.delete(key);
       else this.#bansByKey.delete(exactKey);
       this.#patternIndex = undefined;
-    } else if (kind === 'override') this.#overrides.delete(`${limit} ${binaryKeyOf(record)}`);
+    } else if (kind === 'override') this.#overrides.delete(overrideIndexOf(record));
   }
 
   /** Wakes at the given instant, if no record expires before. */
@@ -246,6 +248,10 @@ export class ControlTable {
     this.#listener.onEnd(record);
   }
 }
+
+/** An address has one override, however it is spelt. */
+const overrideIndexOf = (record: ControlRecord): string =>
+  `${record.limit ?? ''} ${addressKeyOf(binaryKeyOf(record))}`;
 
 /** True for a removal or a reset: nothing is in effect. */
 const isPassing = ({ kind, isRemoved = false }: ControlRecord): boolean =>

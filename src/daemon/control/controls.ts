@@ -15,6 +15,7 @@ import { OptionReader } from '../../core/options.ts';
 import { PendingSet } from '../../core/pending.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import type { LimitConfig } from '../config/limits.ts';
+import { addressKeyOf } from '../keys/counted-key.ts';
 import {
   closeLimiters,
   isConcurrencyLimit,
@@ -39,6 +40,7 @@ import {
   readKey,
   recordAt,
   removalOf,
+  usualKeyOf,
 } from './control-record.ts';
 import { ControlTable } from './control-table.ts';
 import {
@@ -85,6 +87,8 @@ export class Controls implements RouteControls {
   #lastSetAt: Millis = 0;
   /** An override ended, and its limiter may no longer be needed. */
   #hasEnded = false;
+  /** Plans that requests have named under an override, by its id: at most those of its limit. */
+  readonly #namedPlans = new Map<string, Set<string>>();
   /** Consumption on its way to or from a remote limiter. */
   readonly #copies = new PendingSet();
 
@@ -120,7 +124,7 @@ export class Controls implements RouteControls {
     const fields = new OptionReader('', given);
     const target = readKey(fields.get('key'));
     fields.finish();
-    return this.#remove({ kind: 'ban', ...target });
+    return this.#remove({ kind: 'ban', ...target }) || this.#removeSpelling(target);
   }
 
   /** `{ key, limit, rate, burst, rule, for, note }`: another rule for one key. @throws as `ban` */
@@ -147,7 +151,7 @@ export class Controls implements RouteControls {
     const overrides = this.#table.active.filter(
       (record) =>
         record.kind === 'override' &&
-        binaryKeyOf(record) === binaryKeyOf(target) &&
+        addressKeyOf(binaryKeyOf(record)) === addressKeyOf(binaryKeyOf(target)) &&
         (named === undefined || record.limit === named),
     );
     for (const record of overrides) this.#remove(record);
@@ -264,9 +268,13 @@ export class Controls implements RouteControls {
     return { isAllowed: false, reason: 'banned' as const, pattern, retryAfterMs, until, note };
   }
 
-  overrideOf(limit: LimitConfig, key: string): AppliedOverride | undefined {
+  overrideOf(limit: LimitConfig, key: string, plan?: string): AppliedOverride | undefined {
     const record = this.#table.overrideOf(limit.name, key);
     if (!record) return undefined;
+    if (plan !== undefined && limit.plans.has(plan)) {
+      const id = idOf(record);
+      this.#namedPlans.set(id, (this.#namedPlans.get(id) ?? new Set()).add(plan));
+    }
     const { name, rule } = this.#entryOf(limit, record);
     return { name, rule: rule.limit };
   }
@@ -314,6 +322,15 @@ export class Controls implements RouteControls {
     this.#context.log('warn', 'control not shared with peers', { kind, key, reason });
   }
 
+  /** Ends a ban that an older version has stored in another spelling. */
+  #removeSpelling({ key, isBinary }: ControlKey): boolean {
+    if (isBinary) return false;
+    const isSame = (record: ControlRecord): boolean =>
+      record.kind === 'ban' && !record.isBinary && usualKeyOf(record.key) === key;
+    const found = this.#table.active.find(isSame);
+    return found !== undefined && this.#remove(found);
+  }
+
   #put(records: readonly ControlRecord[]): readonly ControlRecord[] {
     const newer = this.#table.put(records);
     this.#context.journal.add(newer);
@@ -357,7 +374,8 @@ export class Controls implements RouteControls {
     const to = this.#entryOf(limit, record);
     const before = replaced && this.#entryOf(limit, replaced);
     const key = this.#countedKey(record);
-    for (const from of this.#configuredEntries(limit, record)) this.#copy(key, from, to);
+    for (const from of this.#configuredEntries(limit, record, limit.plans.keys()))
+      this.#copy(key, from, to);
     if (before && before !== to) this.#leave(record, before, [to]);
     this.#hasEnded ||= before !== undefined;
     this.#context.onLimitersChanged?.();
@@ -366,10 +384,14 @@ export class Controls implements RouteControls {
   #onEnd(record: ControlRecord): void {
     const limit = this.#limitOfOverride(record);
     this.#hasEnded ||= record.kind === 'override';
+    const named = this.#namedPlans.get(idOf(record));
+    this.#namedPlans.delete(idOf(record));
     if (!limit) return;
     const isShared = this.#countedKey(record) !== binaryKeyOf(record);
     // What one address of a network consumed under its override is not the consumption of all.
-    const followers = isShared ? [] : this.#configuredEntries(limit, record);
+    const followers = isShared
+      ? []
+      : this.#configuredEntries(limit, record, this.#usedPlans(limit, record, named));
     this.#leave(record, this.#entryOf(limit, record), followers);
   }
 
@@ -413,10 +435,27 @@ export class Controls implements RouteControls {
     return this.#context.limits().find(({ name }) => name === limit);
   }
 
-  /** The limiters that the configuration has for the key: of its own rule, and of plans that a request may name. */
-  #configuredEntries({ name, plans }: LimitConfig, record: ControlKey): readonly LimiterEntry[] {
+  /** Plans that requests for the key have named, under the override or, as far as this process knows, before. */
+  #usedPlans(
+    { name, plans }: LimitConfig,
+    record: ControlKey,
+    named: ReadonlySet<string> = new Set(),
+  ): readonly string[] {
+    const counted = this.#countedKey(record);
+    return [...plans.keys()].filter((plan) => {
+      const limiter = this.#context.registry.get(overrideName(name, plan))?.limiter;
+      return named.has(plan) || (limiter !== undefined && hasState(limiter, counted));
+    });
+  }
+
+  /** The limiters that the configuration has for the key: of its own rule, and of these plans. */
+  #configuredEntries(
+    { name }: LimitConfig,
+    record: ControlKey,
+    plans: Iterable<string>,
+  ): readonly LimiterEntry[] {
     const own = this.#router?.configuredName(name, binaryKeyOf(record)) ?? name;
-    const names = new Set([own, ...[...plans.keys()].map((plan) => overrideName(name, plan))]);
+    const names = new Set([own, ...[...plans].map((plan) => overrideName(name, plan))]);
     return [...names].flatMap((each) => this.#context.registry.get(each) ?? []);
   }
 
