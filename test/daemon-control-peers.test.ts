@@ -46,6 +46,11 @@ test('controls: act on all daemons of a fleet, also on one that joins later', as
 
   await post(a, '/ban?key=eve&for=1h&note=scraper');
   await waitUntil(async () => (await statusOf(b, 'eve')) === 403);
+  const long = await fetch(url(a, `/ban?key=${'k'.repeat(1000)}&for=1s`), { method: 'POST' });
+  expect(await long.json()).toMatchObject({ unshared: expect.stringContaining('at most 1000') });
+  expect(a.log()).toContain('control not shared with peers');
+  await waitUntil(async () => (await controlsOf(a)).length === 1);
+
   await post(b, '/override?key=zoe&rate=50/h&for=1h');
   await waitUntil(async () => (await controlsOf(a)).length === 2);
   expect(await countAllowed(a, 'zoe', 60)).toBe(50);
@@ -55,8 +60,7 @@ test('controls: act on all daemons of a fleet, also on one that joins later', as
   await post(b, '/reset?key=alice');
   await waitUntil(async () => (await countAllowed(a, 'alice', 1)) === 1);
 
-  const c = await start(2);
-  await waitUntil(async () => (await controlsOf(c)).length === 2);
+  const c = await start(2); // it listens when it has them
   expect(await controlsOf(c)).toEqual(['ban eve', 'override zoe']);
   expect(await statusOf(c, 'eve')).toBe(403);
 

@@ -126,6 +126,47 @@ test('CLI: check and why show the end of a ban, why its note, and a ban comes be
   expect((await cli('unban', 'eve')).code).toBe(0);
 });
 
+test('ban: a key that reads like a pattern is banned by itself with exact, by HTTP, RESP and the command line', async () => {
+  const headers = { authorization: `Bearer ${TOKEN}`, 'content-type': 'application/json' };
+  const send = async (path: string, fields: object): Promise<unknown> =>
+    (await fetch(url(path), { method: 'POST', headers, body: JSON.stringify(fields) })).json();
+  const statuses = async () => [(await check('team:*')).status, (await check('team:1')).status];
+  expect(await send('/ban', { key: { exact: 'team:*' }, for: '1h' })).toMatchObject({
+    key: 'team:*',
+    exact: true,
+  });
+  expect(await statuses()).toEqual([403, 200]);
+  expect((await cli('controls')).text).toContain('{exact: team:*}');
+  expect((await post('/unban?key=team:*')).status).toBe(404); // a pattern
+  expect((await post('/unban?key=team:*&exact=true')).status).toBe(200);
+  expect((await post('/ban?key=team:*&for=1h&exact=yes')).status).toBe(400);
+  const banned = await resp(`AUTH admin ${TOKEN}`, 'SLUICE.BAN team:* 60 why EXACT');
+  expect(banned).toBe('+OK\r\n+OK\r\n');
+  expect(await statuses()).toEqual([403, 200]);
+  expect(await resp(`AUTH admin ${TOKEN}`, 'SLUICE.UNBAN team:* ALL')).toContain('EXACT');
+  expect(await resp(`AUTH admin ${TOKEN}`, 'SLUICE.UNBAN team:* EXACT')).toContain(':1');
+  expect((await cli('ban', 'team:*', '1h', '--exact')).text).toMatch(
+    /^ban \{exact: team:\*\} until/,
+  );
+  expect(await statuses()).toEqual([403, 200]);
+  expect((await cli('unban', 'team:*', '--exact')).code).toBe(0);
+  expect((await cli('reset', 'team:*')).text).toContain('use --exact for a key');
+  expect((await cli('reset', 'team:*', '--exact')).code).toBe(0);
+});
+
+test('ban: the reply to a pattern says which keys it bans', async () => {
+  const { text } = await cli('ban', 'team:*', '1h');
+  expect(text).toContain('\npattern: bans every key that matches team:*');
+  expect(await (await post('/ban?key=10.0.0.0/8&for=1h')).json()).toMatchObject({
+    pattern: 'bans every key that matches 10.0.0.0/8',
+  });
+  for (const key of ['eve', 'ip:2001:db8::1'])
+    expect(await (await post(`/ban?key=${key}&for=1s`)).json()).not.toHaveProperty('pattern');
+  expect((await cli('ban', '10.0.0/8', '1h')).text).toContain('use --exact for a key');
+  for (const key of ['team:*', '10.0.0.0/8', 'eve', 'ip:2001:db8::1'])
+    await post(`/unban?key=${key}`);
+});
+
 test('RESP: commands of operators need AUTH admin with the token, not the password of the port', async () => {
   const refused = await resp(
     'AUTH password-of-applications',

@@ -88,11 +88,19 @@ export interface BackendStartContext {
   readonly connections: SharedConnections;
 }
 
+/** Carries texts between the daemons of a fleet, at best effort. */
+export interface FleetChannel {
+  /** To one daemon, or to all. */
+  send(text: string, to?: number): void;
+  onText: ((text: string, from: number) => void) | undefined;
+  /** The other daemons, the one that has run longest first. */
+  peers(): readonly number[];
+}
+
 export interface RunningBackend {
   /** The factory for a limit; a wrapper gets the factory of the backend that it wraps, if there is one. */
   createFactory(inner?: AnyBackendFactory): AnyBackendFactory;
-  /** Carries texts to the other daemons of the fleet, at best effort. */
-  readonly channel?: { send(text: string): void; onText: ((text: string) => void) | undefined };
+  readonly channel?: FleetChannel;
   /** Called once all limits exist, before the daemon listens. */
   join?(): Promise<void>;
   /** The admin page as JSON. */

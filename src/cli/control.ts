@@ -24,6 +24,10 @@ import {
 interface ControlView {
   readonly kind: string;
   readonly key: string;
+  /** It would read as a pattern and is one key. */
+  readonly exact?: boolean;
+  /** What a pattern does. */
+  readonly pattern?: string;
   readonly limit?: string;
   readonly rule?: unknown;
   readonly until: string;
@@ -35,18 +39,31 @@ const TOKEN_HELP = 'The admin token, if the daemon has one, comes from $SLUICE_A
 /** Keys come from clients: control characters must not reach the terminal. */
 const toPrintable = (text: string): string => text.replace(/\p{Cc}/gu, '?');
 
-/** Warns if a crash of the daemon would undo the change. */
+/** Warns if a crash of the daemon would undo the change, or if its peers do not get it. */
 async function change(
   path: string,
   flags: AdminFlags,
   fields: Fields,
   terminal: Terminal,
 ): Promise<unknown> {
-  const result = await requestAdmin('POST', path, flags, undefined, fields);
-  const { unsaved } = result as { readonly unsaved?: string };
+  const { exact, ...given } = fields;
+  const named = exact ? { ...given, key: { exact: given.key } } : given;
+  const result = await requestAdmin('POST', path, flags, undefined, named).catch(inFlags);
+  const { unsaved, unshared } = result as Partial<Record<'unsaved' | 'unshared', string>>;
   if (unsaved !== undefined) terminal.error(toPrintable(`warning: not saved: ${unsaved}`));
+  if (unshared !== undefined)
+    terminal.error(toPrintable(`warning: not shared with peers: ${unshared}`));
   return result;
 }
+
+/** Errors of the daemon, with the flag in place of the JSON. */
+function inFlags(error: unknown): never {
+  if (!(error instanceof CommandError)) throw error;
+  throw new CommandError(error.message.replace('write { exact: … }', 'use --exact'));
+}
+
+const EXACT_HELP =
+  '--exact        KEY is taken literally, also if it reads like a pattern or a network';
 
 type Fields = Readonly<Record<string, unknown>>;
 
@@ -56,10 +73,15 @@ function words(positionals: readonly string[], usage: string, count: number): re
   throw new CommandError(`expected ${usage}; see --help`);
 }
 
-const describe = ({ kind, key, limit, until, note }: ControlView): string =>
-  toPrintable(
-    `${kind} ${key}${limit === undefined ? '' : ` in ${limit}`} until ${until}${note === undefined ? '' : ` (${note})`}`,
-  );
+const keyText = ({ key, exact }: ControlView): string => (exact ? `{exact: ${key}}` : key);
+
+function printControl(view: ControlView, terminal: Terminal): void {
+  const { kind, limit, until, note, pattern } = view;
+  const where = limit === undefined ? '' : ` in ${limit}`;
+  const why = note === undefined ? '' : ` (${note})`;
+  terminal.print(toPrintable(`${kind} ${keyText(view)}${where} until ${until}${why}`));
+  if (pattern !== undefined) terminal.print(toPrintable(`pattern: ${pattern}`));
+}
 
 export const ban: Command = {
   help: `usage: sluice ban KEY DURATION [options]
@@ -70,6 +92,7 @@ command returns when the ban is on disk, and warns if it is not.
 
 options:
   --note TEXT    who banned it, or why: shown by \`sluice controls\`
+  ${EXACT_HELP}
 ${ADMIN_FLAGS_HELP}
 
 ${TOKEN_HELP}
@@ -77,10 +100,12 @@ ${TOKEN_HELP}
 example:
   sluice ban ip:192.0.2.7 1h --note 'scraper, ticket 4711'`,
   async run(args, terminal) {
-    const { values: flags, positionals } = readArgs(args, { ...ADMIN_FLAGS, note: TEXT });
+    const specs = { ...ADMIN_FLAGS, note: TEXT, exact: SWITCH };
+    const { values: flags, positionals } = readArgs(args, specs);
     const [key, duration] = words(positionals, 'a key and a duration', 2);
-    const fields = { key, for: duration, ...(flags.note !== undefined && { note: flags.note }) };
-    terminal.print(describe((await change('/ban', flags, fields, terminal)) as ControlView));
+    const { note, exact } = flags;
+    const fields = { key, exact, for: duration, ...(note !== undefined && { note }) };
+    printControl((await change('/ban', flags, fields, terminal)) as ControlView, terminal);
     return EXIT_OK;
   },
 };
@@ -91,6 +116,7 @@ export const unban: Command = {
 Ends the ban of a key, or of a pattern as it was written.
 
 options:
+  ${EXACT_HELP}
 ${ADMIN_FLAGS_HELP}
 
 ${TOKEN_HELP}
@@ -98,9 +124,9 @@ ${TOKEN_HELP}
 example:
   sluice unban ip:192.0.2.7`,
   async run(args, terminal) {
-    const { values: flags, positionals } = readArgs(args, ADMIN_FLAGS);
+    const { values: flags, positionals } = readArgs(args, { ...ADMIN_FLAGS, exact: SWITCH });
     const key = onlyPositional(positionals, 'key');
-    await change('/unban', flags, { key }, terminal);
+    await change('/unban', flags, { key, exact: flags.exact }, terminal);
     terminal.print(toPrintable(`${key} is no longer banned`));
     return EXIT_OK;
   },
@@ -118,6 +144,7 @@ options:
   --burst N      burst of a bucket; default: the count in RATE
   --note TEXT    who set it, or why: shown by \`sluice controls\`
   --remove       ends the override
+  ${EXACT_HELP}
 ${ADMIN_FLAGS_HELP}
 
 ${TOKEN_HELP}
@@ -125,10 +152,11 @@ ${TOKEN_HELP}
 example:
   sluice override user:42 100/s 1d --burst 500`,
   async run(args, terminal) {
-    const specs = { ...ADMIN_FLAGS, limit: TEXT, burst: TEXT, note: TEXT, remove: SWITCH };
+    const texts = { limit: TEXT, burst: TEXT, note: TEXT };
+    const specs = { ...ADMIN_FLAGS, ...texts, remove: SWITCH, exact: SWITCH };
     const { values: flags, positionals } = readArgs(args, specs);
-    const { limit, burst, note } = flags;
-    const named = limit === undefined ? {} : { limit };
+    const { limit, burst, note, exact } = flags;
+    const named = { exact, ...(limit !== undefined && { limit }) };
     if (flags.remove) {
       const key = onlyPositional(positionals, 'key');
       await change('/remove-override', flags, { key, ...named }, terminal);
@@ -141,7 +169,7 @@ example:
       ...(note !== undefined && { note }),
     };
     const fields = { key, rate: parseFlagValue(rate), for: duration, ...named, ...options };
-    terminal.print(describe((await change('/override', flags, fields, terminal)) as ControlView));
+    printControl((await change('/override', flags, fields, terminal)) as ControlView, terminal);
     return EXIT_OK;
   },
 };
@@ -155,6 +183,7 @@ cannot be reset.
 
 options:
   --limit NAME   one limit; default: all that apply to the key
+  ${EXACT_HELP}
 ${ADMIN_FLAGS_HELP}
 
 ${TOKEN_HELP}
@@ -162,10 +191,11 @@ ${TOKEN_HELP}
 example:
   sluice reset user:42 --limit logins`,
   async run(args, terminal) {
-    const { values: flags, positionals } = readArgs(args, { ...ADMIN_FLAGS, limit: TEXT });
+    const specs = { ...ADMIN_FLAGS, limit: TEXT, exact: SWITCH };
+    const { values: flags, positionals } = readArgs(args, specs);
     const key = onlyPositional(positionals, 'key');
-    const { limit } = flags;
-    const fields = { key, ...(limit !== undefined && { limit }) };
+    const { limit, exact } = flags;
+    const fields = { key, exact, ...(limit !== undefined && { limit }) };
     const result = await change('/reset', flags, fields, terminal);
     const { reset: done = [], failed = [] } = result as Partial<
       Record<'reset' | 'failed', readonly string[]>
@@ -201,10 +231,10 @@ example:
 };
 
 function tableOf(views: readonly ControlView[]): string[] {
-  const rows = views.map(({ kind, key, limit = '', rule, until, note = '' }) =>
-    [kind, key, limit, rule === undefined ? '' : JSON.stringify(rule), until, note].map(
-      toPrintable,
-    ),
-  );
+  const rows = views.map((view) => {
+    const { kind, limit = '', rule, until, note = '' } = view;
+    const ruleText = rule === undefined ? '' : JSON.stringify(rule);
+    return [kind, keyText(view), limit, ruleText, until, note].map(toPrintable);
+  });
   return alignColumns([['kind', 'key', 'limit', 'rule', 'until', 'note'], ...rows], '  ', 6);
 }

@@ -152,6 +152,7 @@ export class Daemon {
       daemon = new Daemon(config, context, components);
       daemon.#snapshotter.restore(previous, stored);
       await backends.join();
+      await daemon.#joinControls();
       await daemon.#listen(config);
     } catch (error) {
       await releaseResources(backends, daemon ? daemon.#registry.all : []);
@@ -162,6 +163,12 @@ export class Daemon {
     daemon.#history.start();
     daemon.router.calls.start();
     return daemon;
+  }
+
+  /** Before it listens: a daemon without the bans of its fleet would allow banned keys. */
+  async #joinControls(): Promise<void> {
+    if (await this.#controlSharing.join()) return;
+    this.#log('warn', 'bans and overrides of the peers are incomplete; starting nevertheless');
   }
 
   private constructor(
@@ -206,6 +213,7 @@ export class Daemon {
       limits: () => this.#config.limits,
       onLimitersChanged: () => this.#metrics.refresh(),
       share: (records) => this.#controlSharing.send(records),
+      sharingProblemOf: (record) => this.#controlSharing.problemOf(record),
       journal: this.#controlJournal,
     });
     const { clock: sharingClock } = components;

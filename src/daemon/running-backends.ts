@@ -11,6 +11,7 @@ import type {
   BackendModule,
   BackendSection,
   BackendStartContext,
+  FleetChannel,
   RunningBackend,
 } from '../backends/daemon-backend.ts';
 import type { HashSeed } from '../core/hash.ts';
@@ -67,7 +68,7 @@ export class RunningBackends {
   }
 
   /** What carries texts to other daemons. */
-  get channels(): readonly NonNullable<RunningBackend['channel']>[] {
+  get channels(): readonly FleetChannel[] {
     return [...this.#running.values()].flatMap(({ channel }) => channel ?? []);
   }
 

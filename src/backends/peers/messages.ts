@@ -6,7 +6,7 @@
  *     nack ──▶  ◀── report, evicted        retransmission of missing reports
  *     state-request ──▶  ◀── state         state transfer to a new node
  *     levels-request ──▶  ◀── levels       anti-entropy
- *     controls ──▶ broadcast               bans, overrides and resets of operators
+ *     controls ──▶ broadcast, or to one    bans, overrides and resets of operators
  */
 
 import type { Random } from '../../core/random.ts';

@@ -124,7 +124,7 @@ export class PeerNode {
 
   async open(): Promise<void> {
     const { transport } = this.#config;
-    this.#protocol.onControls = (text) => this.channel.onText?.(text);
+    this.#protocol.onControls = (text, from) => this.channel.onText?.(text, from);
     await transport.open((bytes, from) => this.#onDatagram(bytes, from));
     if (this.#isClosed) return void (await transport.close()); // closed while opening
     this.#isOpen = true;
@@ -174,10 +174,11 @@ export class PeerNode {
 
   /** Carries texts between the daemons of the fleet, at best effort. */
   readonly channel = {
-    onText: undefined as ((text: string) => void) | undefined,
-    send: (text: string): void => {
-      if (this.#isOpen) this.#protocol.sendControls(text);
+    onText: undefined as ((text: string, from: NodeId) => void) | undefined,
+    send: (text: string, to?: NodeId): void => {
+      if (this.#isOpen) this.#protocol.sendControls(text, to);
     },
+    peers: (): readonly NodeId[] => this.#protocol.peerIds(this.#config.clock.now()),
   };
 
   // Limits

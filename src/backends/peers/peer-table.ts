@@ -119,6 +119,11 @@ export class PeerTable {
     return oldest;
   }
 
+  idsByAge(now: Millis): NodeId[] {
+    const alive = [...this.#peers.values()].filter((peer) => this.isAlive(peer, now));
+    return alive.sort((a, b) => a.startedAt - b.startedAt).map(({ id }) => id);
+  }
+
   /** To be called whenever a report of the peer arrives or is known to exist. */
   updateGaps(peer: Peer, now: Millis): void {
     if (peer.received.isComplete) {

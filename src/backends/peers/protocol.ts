@@ -109,11 +109,11 @@ export class PeerProtocol {
   }
 
   /** Called with the text of a `controls` message. */
-  onControls: ((text: string) => void) | undefined;
+  onControls: ((text: string, from: NodeId) => void) | undefined;
 
-  /** Sends a text to all peers. A lost one is not sent again. */
-  sendControls(text: string): void {
-    this.#sender.send(BROADCAST, { kind: 'controls', text });
+  /** Sends a text to a peer, or to all. A lost one is not sent again. */
+  sendControls(text: string, to = BROADCAST): void {
+    this.#sender.send(to, { kind: 'controls', text });
   }
 
   // Limits
@@ -329,7 +329,7 @@ export class PeerProtocol {
         this.#stateTransfer.applyPage(message, now);
         break;
       case 'controls':
-        this.onControls?.(message.text);
+        this.onControls?.(message.text, peer.id);
         break;
       case 'levels':
         this.#antiEntropy.applyReply(peer, message, now);
@@ -392,6 +392,11 @@ export class PeerProtocol {
   /** Marks this node as synced: there is no peer to transfer state from. */
   startWithoutPeers(): void {
     this.#stateTransfer.startWithoutPeers();
+  }
+
+  /** Ids of peers that were seen within the peer timeout, longest-lived first. */
+  peerIds(now: Millis): NodeId[] {
+    return this.#peerTable.idsByAge(now);
   }
 
   /** Peers that were seen within the peer timeout. */

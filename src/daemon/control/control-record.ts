@@ -5,14 +5,17 @@
  *     override  the key has another rule in one limit
  *     reset     the consumption of the key was forgotten; kept for a while so that peers learn of it
  *
- * Of two records with the same id the one that was set later wins. A removal is a record too, for some minutes: an older
- * copy of the removed control that still travels cannot bring it back.
+ * Of two records with the same id the one that was set later wins. A removal is a record too, until the removed control
+ * would have ended: an older copy, as of a daemon that was down, cannot bring it back. The same holds for a control that
+ * replaced a longer one.
  */
 
 import type { Millis } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { isRecord, type OptionReader } from '../../core/options.ts';
 import { toBinaryKey, toKeyText } from '../keys/binary-key.ts';
+import { networkKeyOf } from '../keys/cidr.ts';
+import { addressKeyOf } from '../keys/counted-key.ts';
 import { type Pattern, readPattern } from '../keys/pattern.ts';
 
 export type ControlKind = 'ban' | 'override' | 'reset';
@@ -33,6 +36,8 @@ export interface ControlRecord {
   /** Who set it, or why. */
   readonly note?: string | undefined;
   readonly isRemoved?: boolean | undefined;
+  /** It replaced a longer one with the same id, of which copies may last until then. */
+  readonly coversUntil?: Millis | undefined;
 }
 
 /** A longer ban belongs into the deny list of the configuration. */
@@ -47,6 +52,20 @@ export type ControlId = ControlKey & Pick<ControlRecord, 'kind' | 'limit'>;
 
 export const idOf = ({ kind, key, isBinary, limit = '' }: ControlId): string =>
   `${kind} ${isBinary ? 'bytes' : ''} ${limit} ${key}`;
+
+/** Until when the record is needed against older ones with the same id. */
+export const coveredUntil = ({ until, coversUntil = 0 }: ControlRecord): Millis =>
+  Math.max(until, coversUntil);
+
+/** The removal of a control. It has no rule and no note, so that it is never too long for peers. */
+export const removalOf = (record: ControlRecord, setAt = record.setAt): ControlRecord => {
+  const { kind, key, isBinary, limit } = record;
+  return { kind, key, isBinary, limit, until: coveredUntil(record), setAt, isRemoved: true };
+};
+
+/** The record as of now: one that has ended and is still needed against older ones is a removal. */
+export const recordAt = (record: ControlRecord, now: Millis): ControlRecord =>
+  record.until <= now && coveredUntil(record) > now ? removalOf(record) : record;
 
 export const binaryKeyOf = ({ key, isBinary }: ControlKey): string =>
   isBinary ? key : toBinaryKey(key);
@@ -74,36 +93,70 @@ const bytesPattern = (key: string): Pattern => ({
   matches: (candidate) => candidate === key,
 });
 
-/** `alice`, or `{ bytes: 'k\xff' }` for a key that is not UTF-8: one character per byte. @throws {ConfigError} */
-export function readKey(given: unknown): ControlKey {
-  const isBytes = isRecord(given) && Object.keys(given).join() === 'bytes';
-  if (!isBytes) return { key: readKeyText(given) };
-  const key = readKeyText(given.bytes);
-  if (!isBinaryKey(key)) throw new ConfigError('key.bytes', 'one character per byte', key);
-  const field = keyFieldOf(key);
-  return typeof field === 'string' ? { key: field } : { key, isBinary: true };
+/** What a ban of a pattern does, for replies; undefined if it bans one key or one address. */
+export function patternNoteOf(record: ControlRecord): string | undefined {
+  const { kind, key, isBinary } = record;
+  if (kind !== 'ban' || isBinary) return undefined;
+  const { exactKey, network } = controlPatternOf(record);
+  const isOne = exactKey !== undefined || network?.prefixBits === 128;
+  return isOne ? undefined : `bans every key that matches ${key}`;
 }
 
 /**
- * An exact key: as `readKey`, or `{ exact: 'a*b' }` for a key that reads like a pattern.
- * @throws {ConfigError} for a pattern
+ * `alice` or a pattern; `{ exact: 'a*b' }` for a key that reads like a pattern; `{ bytes: 'k\xff' }` for a key that is not
+ * UTF-8: one character per byte. @throws {ConfigError}
  */
+export function readKey(given: unknown): ControlKey {
+  const form = isRecord(given) ? Object.keys(given).join() : undefined;
+  if (!isRecord(given) || (form !== 'exact' && form !== 'bytes'))
+    return { key: usualKeyOf(readKeyText(given)) };
+  const text = readKeyText(given[form]);
+  const key = form === 'exact' ? toBinaryKey(text) : text;
+  if (!isBinaryKey(key)) throw new ConfigError('key.bytes', 'one character per byte', key);
+  if (key.length > MAX_KEY_CHARS)
+    throw new ConfigError('key.exact', `at most ${MAX_KEY_CHARS} bytes`, text);
+  const field = keyFieldOf(key);
+  return typeof field === 'string' && isExactText(field) ? { key: field } : { key, isBinary: true }; // taken literally by every version
+}
+
+/** A network or an IPv6 address has several spellings, of which one identifies the control. */
+export function usualKeyOf(key: string): string {
+  const { network } = readPattern(key, 'key');
+  if (!network) return key;
+  const usual = networkKeyOf(network);
+  const { network: same, exactKey } = readPattern(usual, 'key');
+  const isSame = exactKey !== undefined || JSON.stringify(same) === JSON.stringify(network);
+  return isSame ? usual : key; // the text before it may read as a part of it
+}
+
+/** True if a list reads the text as one key. */
+function isExactText(text: string): boolean {
+  try {
+    return readPattern(text, 'key').exactKey !== undefined;
+  } catch (error) {
+    if (error instanceof ConfigError) return false;
+    throw error;
+  }
+}
+
+/** An exact key, in any of these forms. @throws {ConfigError} for a pattern */
 export function readExactKey(given: unknown): ControlKey {
-  if (isRecord(given) && Object.keys(given).join() === 'exact')
-    return { key: readKeyText(given.exact) };
   const read = readKey(given);
   const { key } = read;
-  if (read.isBinary) return read;
+  if (read.isBinary) {
+    const field = keyFieldOf(key);
+    return typeof field === 'string' ? { key: addressKeyOf(field) } : read;
+  }
   const { exactKey, network } = readPattern(key, 'key');
   if (exactKey !== undefined || (network && !key.includes('/'))) return read;
-  const literal = JSON.stringify({ key: { exact: key } });
-  const expected = `an exact key, not a pattern (only bans take patterns); a key that contains * or ? is written ${literal} in JSON over HTTP`;
+  const expected =
+    'an exact key, not a pattern (only bans take patterns); write { exact: … } for a key that contains * or ?';
   throw new ConfigError('key', expected, key);
 }
 
 /** @throws {ConfigError} unless it is a non-empty string of bounded length */
 function readKeyText(key: unknown): string {
-  const expected = `a string of 1 to ${MAX_KEY_CHARS} characters`;
+  const expected = `a string of 1 to ${MAX_KEY_CHARS} characters, or { exact: … } around one`;
   if (typeof key === 'string' && key.length > 0 && key.length <= MAX_KEY_CHARS) return key;
   throw new ConfigError('key', expected, key);
 }
@@ -130,7 +183,9 @@ function readNote(fields: OptionReader): string | undefined {
 /** True for a record of a snapshot or of a peer that has the right form. */
 export function isControlRecord(value: unknown): value is ControlRecord {
   if (!isRecord(value)) return false;
-  const { kind, key, isBinary, limit, until, setAt, note } = value;
+  const { kind, key, isBinary, limit, until, setAt, note, coversUntil = until } = value;
+  const isTime = (end: unknown): boolean =>
+    Number.isFinite(end) && Number(end) - Number(setAt) <= MAX_DURATION_MS;
   return (
     ['ban', 'override', 'reset'].includes(String(kind)) &&
     typeof key === 'string' &&
@@ -138,9 +193,9 @@ export function isControlRecord(value: unknown): value is ControlRecord {
     key.length <= MAX_KEY_CHARS &&
     (isBinary === undefined || (isBinary === true && isBinaryKey(key))) &&
     (limit === undefined || typeof limit === 'string') &&
-    Number.isFinite(until) &&
     Number.isFinite(setAt) &&
-    Number(until) - Number(setAt) <= MAX_DURATION_MS &&
+    isTime(until) &&
+    isTime(coversUntil) &&
     (note === undefined || (typeof note === 'string' && note.length <= MAX_NOTE_CHARS))
   );
 }

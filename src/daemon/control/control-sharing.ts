@@ -1,68 +1,93 @@
 /**
  * Shares controls with the other daemons of a fleet.
  *
+ *     this daemon joins ──▶ gets all of a peer before it listens (control-transfer.ts)
  *     set here ──▶ sent at once
- *     all records in turn, some each second ──▶ a lost datagram is made up for, and a daemon that joins gets all
+ *     all records in turn, some each second ──▶ a lost datagram is made up for
  *
- * A record that arrives twice changes nothing: the newer of two with the same id wins. So no acknowledgement is needed.
+ * A record that arrives twice changes nothing: the newer of two with the same id wins. So what is sent to all needs no
+ * acknowledgement.
  */
 
+import type { FleetChannel } from '../../backends/daemon-backend.ts';
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
+import { completesWithin } from '../../core/deadline.ts';
 import { tryParseJson } from '../../core/json.ts';
+import { isRecord } from '../../core/options.ts';
+import { messagesOf, sharingProblemOf } from './control-message.ts';
 import type { ControlRecord } from './control-record.ts';
+import { ControlTransfer } from './control-transfer.ts';
 import type { Controls } from './controls.ts';
-
-/** Carries texts to the other daemons, at best effort. */
-export interface ControlChannel {
-  send(text: string): void;
-  onText: ((text: string) => void) | undefined;
-}
 
 const INTERVAL_MS: Millis = 1000;
 
 /** Messages in each interval: 10,000 controls take some minutes, a few take a second. */
 const MESSAGES_PER_INTERVAL = 8;
 
-/** A message fits into one datagram. A longer record, with a long rule or key, is not shared. */
-const MAX_MESSAGE_BYTES = 1000;
+/** How long a starting daemon waits for the controls of its peers. */
+const JOIN_TIMEOUT_MS: Millis = 5000;
 
 export class ControlSharing {
   readonly #clock: Clock;
   readonly #controls: Pick<Controls, 'records' | 'merge'>;
-  readonly #channels: readonly ControlChannel[];
+  readonly #channels: readonly FleetChannel[];
+  readonly #transfers: readonly ControlTransfer[];
   #next = 0;
   #cancel = (): void => {};
 
   constructor(
     clock: Clock,
     controls: Pick<Controls, 'records' | 'merge'>,
-    channels: readonly ControlChannel[],
+    channels: readonly FleetChannel[],
   ) {
     this.#clock = clock;
     this.#controls = controls;
     this.#channels = channels;
-    for (const channel of channels) channel.onText = (text) => this.#receive(text);
+    this.#transfers = channels.map((channel) => {
+      const transfer = new ControlTransfer(clock, controls, channel);
+      channel.onText = (text, from) => this.#receive(text, from, transfer);
+      return transfer;
+    });
     if (channels.length > 0) this.#schedule();
+  }
+
+  /** Gets the controls of the peers. Resolves to false if that is not done in time; it goes on then. */
+  async join(): Promise<boolean> {
+    const runs = Promise.all(this.#transfers.map((transfer) => transfer.run()));
+    if (!(await completesWithin(this.#clock, JOIN_TIMEOUT_MS, runs))) return false;
+    return (await runs).every((isComplete) => isComplete);
   }
 
   /** Sends records that were set here. */
   send(records: readonly ControlRecord[]): void {
-    for (const text of messagesOf(records))
-      for (const channel of this.#channels) channel.send(text);
+    for (const { text } of messagesOf(records)) this.#broadcast(text);
+  }
+
+  /** Why the peers do not get a record, if there are any; undefined if they do. */
+  problemOf(record: ControlRecord): string | undefined {
+    return this.#channels.length === 0 ? undefined : sharingProblemOf(record);
   }
 
   close(): void {
     this.#cancel();
+    for (const transfer of this.#transfers) transfer.close();
   }
 
-  #receive(text: string): void {
-    const records = tryParseJson(text);
-    if (Array.isArray(records)) this.#controls.merge(records);
+  #broadcast(text: string): void {
+    for (const channel of this.#channels) channel.send(text);
+  }
+
+  #receive(text: string, from: number, transfer: ControlTransfer): void {
+    const message = tryParseJson(text);
+    if (Array.isArray(message)) this.#controls.merge(message);
+    else if (isRecord(message)) transfer.receive(message, from);
   }
 
   #schedule(): void {
     const proceed = (): void => {
       this.#sendSome();
+      // Peers that were found after the start.
+      for (const transfer of this.#transfers) if (transfer.isDue) void transfer.run();
       this.#schedule();
     };
     this.#cancel = schedule(this.#clock, this.#clock.now() + INTERVAL_MS, proceed, false);
@@ -71,40 +96,11 @@ export class ControlSharing {
   #sendSome(): void {
     const { records } = this.#controls;
     if (this.#next >= records.length) this.#next = 0;
-    const rest = records.slice(this.#next);
-    const messages = messagesOf(rest, MESSAGES_PER_INTERVAL, (count) => {
-      this.#next += count;
-    });
-    for (const text of messages) for (const channel of this.#channels) channel.send(text);
-  }
-}
-
-/** Records as messages that fit into a datagram each, at most so many; `onTaken` gets how many records they are. */
-function messagesOf(
-  records: readonly ControlRecord[],
-  most = Infinity,
-  onTaken?: (count: number) => void,
-): string[] {
-  const messages: string[] = [];
-  let batch = '';
-  let batchBytes = 0;
-  let taken = 0;
-  for (const record of records) {
-    const text = JSON.stringify(record);
-    const size = Buffer.byteLength(text);
-    const isLong = size > MAX_MESSAGE_BYTES;
-    if (!isLong && batchBytes + size > MAX_MESSAGE_BYTES) {
-      messages.push(`[${batch}]`);
-      batch = '';
-      batchBytes = 0;
-      if (messages.length === most) break;
+    const messages = messagesOf(records, { from: this.#next, most: MESSAGES_PER_INTERVAL });
+    if (messages.length === 0) this.#next = 0; // the rest is too long
+    for (const { text, taken } of messages) {
+      this.#next += taken;
+      this.#broadcast(text);
     }
-    taken++;
-    if (isLong) continue;
-    batch += batch === '' ? text : `,${text}`;
-    batchBytes += size + 1;
   }
-  if (batch !== '') messages.push(`[${batch}]`);
-  onTaken?.(taken);
-  return messages;
 }

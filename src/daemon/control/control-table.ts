@@ -10,6 +10,7 @@
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
+import { addressKeyOf } from '../keys/counted-key.ts';
 import type { Pattern } from '../keys/pattern.ts';
 import { PatternIndex } from '../keys/pattern-index.ts';
 import {
@@ -17,14 +18,19 @@ import {
   type ControlId,
   type ControlRecord,
   controlPatternOf,
+  coveredUntil,
   idOf,
+  recordAt,
 } from './control-record.ts';
 
 /** More keys than this belong into the configuration. */
 export const MAX_CONTROLS = 10_000;
 
-/** Removals and resets that peers can still learn of. Of more, the oldest are dropped. */
-const MAX_PASSING = 10_000;
+/** Removals, and as many resets. Of more, those with the earliest end are dropped: an old copy can bring these controls back. */
+export const MAX_PASSING = 10_000;
+
+/** Records that are dropped together, as finding them means sorting all. */
+const DROPPED_TOGETHER = 100;
 
 /** The field that the error for one control too many names. */
 export const CONTROLS_FIELD = 'controls';
@@ -48,8 +54,11 @@ export class ControlTable {
   readonly #listener: ControlListener;
   /** In effect. */
   readonly #records = new Map<string, ControlRecord>();
-  /** Removals and resets: for peers, and against older copies of what was removed. */
-  readonly #passing = new Map<string, ControlRecord>();
+  /** For peers, and against older copies of what was removed. Resets are few and short: removals do not displace them. */
+  readonly #passing = {
+    removals: new Map<string, ControlRecord>(),
+    resets: new Map<string, ControlRecord>(),
+  };
   readonly #bansByKey = new Map<string, Ban>();
   readonly #bansByPattern = new Map<string, Ban>();
   #patternIndex: PatternIndex<Ban> | undefined;
@@ -70,7 +79,8 @@ export class ControlTable {
 
   /** All records, removals and resets included: what peers need. */
   get records(): readonly ControlRecord[] {
-    return [...this.#records.values(), ...this.#passing.values()];
+    const { removals, resets } = this.#passing;
+    return [...this.#records.values(), ...removals.values(), ...resets.values()];
   }
 
   /** Bans and overrides in effect, in the order in which they were set. */
@@ -80,7 +90,7 @@ export class ControlTable {
 
   /** The record with the same id, removals included. */
   recordOf(record: ControlId): ControlRecord | undefined {
-    return this.find(record) ?? this.#passing.get(idOf(record));
+    return this.find(record) ?? this.#passingOf(record).get(idOf(record));
   }
 
   /** The same if it is in effect. */
@@ -89,12 +99,14 @@ export class ControlTable {
   }
 
   /**
-   * Puts records into effect that are newer than the known ones, and returns them.
+   * Puts records into effect that are newer than the known ones, and returns them as they are kept.
    * Removals and resets always fit.
    * @throws {ConfigError} if there is no place, and nothing changes; for an invalid pattern
    */
   put(records: readonly ControlRecord[]): readonly ControlRecord[] {
-    const newer = records.filter((record) => this.isNewer(record));
+    const newer = records
+      .filter((record) => this.isNewer(record))
+      .map((record) => this.#covering(record));
     if (newer.length === 0) return newer;
     const added = newer.filter((record) => !isPassing(record) && !this.find(record)).length;
     const count = this.#records.size + added;
@@ -132,7 +144,8 @@ export class ControlTable {
   }
 
   overrideOf(limit: string, key: string): ControlRecord | undefined {
-    return this.#overrides.size === 0 ? undefined : this.#overrides.get(`${limit} ${key}`);
+    if (this.#overrides.size === 0) return undefined;
+    return this.#overrides.get(`${limit} ${addressKeyOf(key)}`);
   }
 
   close(): void {
@@ -141,15 +154,15 @@ export class ControlTable {
 
   /** Returns the pattern of a ban. */
   #apply(record: ControlRecord): Pattern | undefined {
-    const { kind, key, limit = '' } = record;
+    const { kind, key } = record;
     const id = idOf(record);
     const known = this.#records.get(id);
     const pattern = kind === 'ban' ? controlPatternOf(record) : undefined;
     if (known) this.#unindex(known, pattern);
     this.#records.delete(id); // so that it is the last entry: the newest
-    this.#passing.delete(id);
+    this.#passingOf(record).delete(id);
     if (isPassing(record)) {
-      this.#pass(id, record);
+      this.#pass(record);
       if (known) this.#listener.onEnd(known);
       return pattern;
     }
@@ -159,26 +172,41 @@ export class ControlTable {
       if (pattern.exactKey === undefined) this.#bansByPattern.set(key, ban);
       else this.#bansByKey.set(pattern.exactKey, ban);
       this.#patternIndex = undefined;
-    } else if (kind === 'override') this.#overrides.set(`${limit} ${binaryKeyOf(record)}`, record);
+    } else if (kind === 'override') this.#overrides.set(overrideIndexOf(record), record);
     this.#listener.onSet(record, known);
     return pattern;
   }
 
-  #pass(id: string, record: ControlRecord): void {
-    this.#passing.set(id, record);
-    if (this.#passing.size <= MAX_PASSING) return;
-    const [oldest] = this.#passing.keys();
-    this.#passing.delete(oldest);
+  #passingOf({ kind }: ControlId): Map<string, ControlRecord> {
+    return kind === 'reset' ? this.#passing.resets : this.#passing.removals;
+  }
+
+  #pass(record: ControlRecord): void {
+    const passing = this.#passingOf(record);
+    if (passing.size >= MAX_PASSING) {
+      const byEnd = [...passing].sort(([, a], [, b]) => a.until - b.until);
+      for (const [id] of byEnd.slice(0, DROPPED_TOGETHER)) passing.delete(id);
+    }
+    passing.set(idOf(record), record);
+  }
+
+  /** The record, with the time for which copies of the one that it replaces may last. */
+  #covering(record: ControlRecord): ControlRecord {
+    const known = this.recordOf(record);
+    if (!known || record.kind === 'reset') return record;
+    const end = coveredUntil(known);
+    if (end <= coveredUntil(record)) return record;
+    return record.isRemoved ? { ...record, until: end } : { ...record, coversUntil: end };
   }
 
   #unindex(record: ControlRecord, pattern?: Pattern): void {
-    const { kind, key, limit = '' } = record;
+    const { kind, key } = record;
     if (kind === 'ban') {
       const { exactKey } = pattern ?? controlPatternOf(record);
       if (exactKey === undefined) this.#bansByPattern.delete(key);
       else this.#bansByKey.delete(exactKey);
       this.#patternIndex = undefined;
-    } else if (kind === 'override') this.#overrides.delete(`${limit} ${binaryKeyOf(record)}`);
+    } else if (kind === 'override') this.#overrides.delete(overrideIndexOf(record));
   }
 
   /** Wakes at the given instant, if no record expires before. */
@@ -199,10 +227,16 @@ export class ControlTable {
         next = Math.min(next, record.until);
         continue;
       }
-      if (!isPassing(record)) {
-        this.#end(record);
-        hasEnded = true;
-      } else this.#passing.delete(idOf(record));
+      if (isPassing(record)) {
+        this.#passingOf(record).delete(idOf(record));
+        continue;
+      }
+      this.#end(record);
+      hasEnded = true;
+      const removal = recordAt(record, now);
+      if (removal === record) continue;
+      this.#pass(removal);
+      next = Math.min(next, removal.until);
     }
     this.#scheduleExpiry(next);
     if (hasEnded) this.#listener.onChange();
@@ -214,6 +248,10 @@ export class ControlTable {
     this.#listener.onEnd(record);
   }
 }
+
+/** An address has one override, however it is spelt. */
+const overrideIndexOf = (record: ControlRecord): string =>
+  `${record.limit ?? ''} ${addressKeyOf(binaryKeyOf(record))}`;
 
 /** True for a removal or a reset: nothing is in effect. */
 const isPassing = ({ kind, isRemoved = false }: ControlRecord): boolean =>

@@ -16,6 +16,7 @@ import { PendingSet } from '../../core/pending.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import { limitNames } from '../config/limit-names.ts';
 import type { LimitConfig } from '../config/limits.ts';
+import { addressKeyOf } from '../keys/counted-key.ts';
 import {
   closeLimiters,
   isConcurrencyLimit,
@@ -39,6 +40,9 @@ import {
   readExactKey,
   readExpiry,
   readKey,
+  recordAt,
+  removalOf,
+  usualKeyOf,
 } from './control-record.ts';
 import { ControlTable } from './control-table.ts';
 import {
@@ -54,9 +58,6 @@ export type ControlFields = Readonly<Record<string, unknown>>;
 /** How long peers can learn of a reset. A daemon that is away for longer keeps the consumption it knows. */
 const RESET_SHARED_MS: Millis = 30_000;
 
-/** How long a removal is kept: an older copy of what was removed takes some minutes to go round a fleet. */
-const REMOVAL_SHARED_MS: Millis = 600_000;
-
 export interface ControlsContext {
   readonly clock: Clock;
   readonly log: Log;
@@ -66,6 +67,8 @@ export interface ControlsContext {
   readonly onLimitersChanged?: () => void;
   /** Called with records that were set here, for peers. */
   readonly share?: (records: readonly ControlRecord[]) => void;
+  /** Why peers do not get a record; undefined if they do. */
+  readonly sharingProblemOf?: (record: ControlRecord) => string | undefined;
   /** Where every change is written. */
   readonly journal: Pick<ControlJournal, 'add' | 'saved'>;
 }
@@ -74,6 +77,8 @@ export interface ControlsContext {
 export interface ResetResult {
   readonly reset: readonly string[];
   readonly failed: readonly string[];
+  /** Why peers do not learn of it; left out if they do. */
+  readonly unshared?: string;
 }
 
 export class Controls implements RouteControls {
@@ -84,6 +89,8 @@ export class Controls implements RouteControls {
   #lastSetAt: Millis = 0;
   /** An override ended, and its limiter may no longer be needed. */
   #hasEnded = false;
+  /** Plans that requests have named under an override, by its id: at most those of its limit. */
+  readonly #namedPlans = new Map<string, Set<string>>();
   /** Consumption on its way to or from a remote limiter. */
   readonly #copies = new PendingSet();
 
@@ -119,7 +126,7 @@ export class Controls implements RouteControls {
     const fields = new OptionReader('', given);
     const target = readKey(fields.get('key'));
     fields.finish();
-    return this.#remove({ kind: 'ban', ...target });
+    return this.#remove({ kind: 'ban', ...target }) || this.#removeSpelling(target);
   }
 
   /** `{ key, limit, rate, burst, rule, for, note }`: another rule for one key. @throws as `ban` */
@@ -146,7 +153,7 @@ export class Controls implements RouteControls {
     const overrides = this.#table.active.filter(
       (record) =>
         record.kind === 'override' &&
-        binaryKeyOf(record) === binaryKeyOf(target) &&
+        addressKeyOf(binaryKeyOf(record)) === addressKeyOf(binaryKeyOf(target)) &&
         (named === undefined || record.limit === named),
     );
     for (const record of overrides) this.#remove(record);
@@ -164,9 +171,10 @@ export class Controls implements RouteControls {
     const record = { kind: 'reset', ...target, limit, until, setAt: this.#nextSetAt() } as const;
     this.#put([record]); // at the instant at which limits of this process forget the key
     const result = await this.#forget(record);
-    this.#context.share?.([record]);
     this.#context.log('info', 'key reset', { key: target.key, limits: result.reset.join() });
-    return result;
+    this.#share(record);
+    const unshared = this.sharingProblemOf(record);
+    return unshared === undefined ? result : { ...result, unshared };
   }
 
   /** Resolves when overrides in Redis or etcd have taken over what their keys had consumed. */
@@ -177,6 +185,11 @@ export class Controls implements RouteControls {
   /** Resolves when all changes so far are on disk, or with the reason why they are not. */
   saved(): Promise<SaveResult> {
     return this.#context.journal.saved();
+  }
+
+  /** Why the other daemons of the fleet do not get a control; undefined if they do, or if there is no fleet. */
+  sharingProblemOf(record: ControlRecord): string | undefined {
+    return this.#context.sharingProblemOf?.(record);
   }
 
   /** Bans and overrides in effect. */
@@ -192,7 +205,11 @@ export class Controls implements RouteControls {
 
   /** Takes over records of a snapshot or of a peer; the newer of two wins. What is invalid is left out. */
   merge(records: readonly unknown[]): void {
-    const newer = records.filter(isControlRecord).filter((record) => this.#table.isNewer(record));
+    const now = this.#context.clock.now();
+    const newer = records
+      .filter(isControlRecord)
+      .map((record) => recordAt(record, now))
+      .filter((record) => this.#table.isNewer(record));
     const valid = newer.filter((record) => this.#isUsable(record));
     try {
       const resets = valid.filter(({ kind }) => kind === 'reset');
@@ -253,9 +270,13 @@ export class Controls implements RouteControls {
     return { isAllowed: false, reason: 'banned' as const, pattern, retryAfterMs, until, note };
   }
 
-  overrideOf(limit: LimitConfig, key: string): AppliedOverride | undefined {
+  overrideOf(limit: LimitConfig, key: string, plan?: string): AppliedOverride | undefined {
     const record = this.#table.overrideOf(limit.name, key);
     if (!record) return undefined;
+    if (plan !== undefined && limit.plans.has(plan)) {
+      const id = idOf(record);
+      this.#namedPlans.set(id, (this.#namedPlans.get(id) ?? new Set()).add(plan));
+    }
     const { name, rule } = this.#entryOf(limit, record);
     return { name, rule: rule.limit };
   }
@@ -274,26 +295,42 @@ export class Controls implements RouteControls {
 
   #set(record: Omit<ControlRecord, 'until' | 'setAt'>, forMs: Millis): ControlRecord {
     const setAt = this.#nextSetAt(this.#table.recordOf(record)?.setAt);
-    const complete = { ...record, until: this.#context.clock.now() + forMs, setAt };
-    this.#put([complete]);
-    this.#context.share?.([complete]);
+    const given = { ...record, until: this.#context.clock.now() + forMs, setAt };
+    const [complete = given] = this.#put([given]);
     const { kind, key, limit, note } = complete;
     const until = new Date(complete.until).toISOString();
     const fields = { key, ...(limit && { limit }), until, ...(note && { note }) };
     this.#context.log('info', `${kind} set`, fields);
+    this.#share(complete);
     return complete;
   }
 
   #remove(record: ControlId): boolean {
     const known = this.#table.find(record);
     if (!known) return false;
-    const until = Math.min(known.until, this.#context.clock.now() + REMOVAL_SHARED_MS);
-    const removal = { ...known, until, setAt: this.#nextSetAt(known.setAt), isRemoved: true };
+    const removal = removalOf(known, this.#nextSetAt(known.setAt));
     this.#put([removal]);
-    this.#context.share?.([removal]);
+    this.#share(removal);
     const { kind, key, limit } = known;
     this.#context.log('info', `${kind} removed`, { key, ...(limit && { limit }) });
     return true;
+  }
+
+  #share(record: ControlRecord): void {
+    this.#context.share?.([record]);
+    const reason = this.sharingProblemOf(record);
+    if (reason === undefined) return;
+    const { kind, key } = record;
+    this.#context.log('warn', 'control not shared with peers', { kind, key, reason });
+  }
+
+  /** Ends a ban that an older version has stored in another spelling. */
+  #removeSpelling({ key, isBinary }: ControlKey): boolean {
+    if (isBinary) return false;
+    const isSame = (record: ControlRecord): boolean =>
+      record.kind === 'ban' && !record.isBinary && usualKeyOf(record.key) === key;
+    const found = this.#table.active.find(isSame);
+    return found !== undefined && this.#remove(found);
   }
 
   #put(records: readonly ControlRecord[]): readonly ControlRecord[] {
@@ -339,7 +376,8 @@ export class Controls implements RouteControls {
     const to = this.#entryOf(limit, record);
     const before = replaced && this.#entryOf(limit, replaced);
     const key = this.#countedKey(record);
-    for (const from of this.#configuredEntries(limit, record)) this.#copy(key, from, to);
+    for (const from of this.#configuredEntries(limit, record, limit.plans.keys()))
+      this.#copy(key, from, to);
     if (before && before !== to) this.#leave(record, before, [to]);
     this.#hasEnded ||= before !== undefined;
     this.#context.onLimitersChanged?.();
@@ -348,10 +386,14 @@ export class Controls implements RouteControls {
   #onEnd(record: ControlRecord): void {
     const limit = this.#limitOfOverride(record);
     this.#hasEnded ||= record.kind === 'override';
+    const named = this.#namedPlans.get(idOf(record));
+    this.#namedPlans.delete(idOf(record));
     if (!limit) return;
     const isShared = this.#countedKey(record) !== binaryKeyOf(record);
     // What one address of a network consumed under its override is not the consumption of all.
-    const followers = isShared ? [] : this.#configuredEntries(limit, record);
+    const followers = isShared
+      ? []
+      : this.#configuredEntries(limit, record, this.#usedPlans(limit, record, named));
     this.#leave(record, this.#entryOf(limit, record), followers);
   }
 
@@ -395,10 +437,27 @@ export class Controls implements RouteControls {
     return this.#context.limits().find(({ name }) => name === limit);
   }
 
-  /** The limiters that the configuration has for the key: of its own rule, and of plans that a request may name. */
-  #configuredEntries({ name, plans }: LimitConfig, record: ControlKey): readonly LimiterEntry[] {
+  /** Plans that requests for the key have named, under the override or, as far as this process knows, before. */
+  #usedPlans(
+    { name, plans }: LimitConfig,
+    record: ControlKey,
+    named: ReadonlySet<string> = new Set(),
+  ): readonly string[] {
+    const counted = this.#countedKey(record);
+    return [...plans.keys()].filter((plan) => {
+      const limiter = this.#context.registry.get(overrideName(name, plan))?.limiter;
+      return named.has(plan) || (limiter !== undefined && hasState(limiter, counted));
+    });
+  }
+
+  /** The limiters that the configuration has for the key: of its own rule, and of these plans. */
+  #configuredEntries(
+    { name }: LimitConfig,
+    record: ControlKey,
+    plans: Iterable<string>,
+  ): readonly LimiterEntry[] {
     const own = this.#router?.configuredName(name, binaryKeyOf(record)) ?? name;
-    const names = new Set([own, ...[...plans.keys()].map((plan) => overrideName(name, plan))]);
+    const names = new Set([own, ...[...plans].map((plan) => overrideName(name, plan))]);
     return [...names].flatMap((each) => this.#context.registry.get(each) ?? []);
   }
 

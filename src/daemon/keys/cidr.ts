@@ -6,6 +6,7 @@
  */
 
 import {
+  addressText,
   type IpAddress,
   isInNetwork,
   isIpv4,
@@ -14,7 +15,7 @@ import {
   networkText,
 } from '../../adapters/http/address.ts';
 import { ConfigError } from '../../core/errors.ts';
-import { toBinaryKey } from './binary-key.ts';
+import { toBinaryKey, toKeyText } from './binary-key.ts';
 import { parseIpKey } from './ip-key.ts';
 
 /** The network of a pattern, as the index finds it. */
@@ -28,28 +29,76 @@ const CIDR = /^(.*)\/(\d{1,3})$/s;
 /** Text that was meant as a network, whether it is a valid one or not. */
 const DOTTED_CIDR = /(?:^|[^0-9A-Za-z.])\d+(?:\.\d+){2,3}\/\d+$/;
 
+const IPV4 = String.raw`\d{1,3}(?:\.\d{1,3}){3}`;
+const IPV6 =
+  '(?:[23][0-9a-f]{3}|f[c-f][0-9a-f]{2}):(?:[0-9a-f:]{0,40}::|(?:[0-9a-f]{1,4}:){6})[0-9a-f:]{0,40}';
+
+/** The same behind a letter or a digit, in brackets, with a netmask, or with spaces: no address is found in it. */
+const MISSPELT = new RegExp(
+  String.raw`^(.*?)(?:\[([0-9a-f:.]{2,45})\]|(${IPV4}|${IPV6}))\s*/\s*(${IPV4}|\d{1,3})\s*$`,
+  'is',
+);
+
 /** True for a string that is a network and not a key. */
 export const isCidr = (text: string): boolean =>
   text.includes('/') &&
-  (DOTTED_CIDR.test(text) || parseIpKey(CIDR.exec(text)?.[1] ?? '') !== undefined);
+  (DOTTED_CIDR.test(text) ||
+    MISSPELT.test(text) ||
+    parseIpKey(CIDR.exec(text)?.[1] ?? '') !== undefined);
 
 /** @throws {ConfigError} if the text is not a network, or has bits set behind its prefix */
 export function parseCidr(text: string, path: string): KeyNetwork {
+  const found = parsePrefixed(text);
+  if (!found || text.trim() !== text) {
+    const meant = correctionOf(text);
+    const expected = 'a network such as "10.0.0.0/8" or "ip:2001:db8::/32"';
+    const correction = meant === undefined ? '' : `write ${JSON.stringify(meant)}, or `;
+    throw new ConfigError(path, expected, text, [], `${correction}write { exact: … } for a key`);
+  }
+  const { prefix, address, prefixBits } = found;
+  const network = networkAddress(address, prefixBits);
+  if (network.some((group, n) => group !== address[n]))
+    throw new ConfigError(path, `a network without host bits: "${textOf(found)}"`, text);
+  return { prefix: toBinaryKey(prefix), address: network, prefixBits };
+}
+
+/** Undefined for a text that is not a network. The prefix is text. */
+function parsePrefixed(text: string): KeyNetwork | undefined {
   const [, base = '', length] = CIDR.exec(text) ?? [];
   const found = parseIpKey(base);
-  const expected = 'a network such as "10.0.0.0/8" or "ip:2001:db8::/32"';
-  const hint = 'write { exact: … } for a key';
-  if (!found) throw new ConfigError(path, expected, text, [], hint);
+  if (!found) return undefined;
   const { prefix, address } = found;
   const skipped = isIpv4(address) && !base.slice(prefix.length).includes(':') ? 96 : 0;
   const prefixBits = Number(length) + skipped;
-  if (prefixBits > 128) throw new ConfigError(path, expected, text, [], hint);
-  const network = networkAddress(address, prefixBits);
-  if (network.some((group, n) => group !== address[n])) {
-    const meant = `${prefix}${networkText(network, prefixBits)}`;
-    throw new ConfigError(path, `a network without host bits: "${meant}"`, text);
-  }
-  return { prefix: toBinaryKey(prefix), address: network, prefixBits };
+  return prefixBits > 128 ? undefined : { prefix, address, prefixBits };
+}
+
+const textOf = ({ prefix, address, prefixBits }: KeyNetwork): string =>
+  `${prefix}${networkText(networkAddress(address, prefixBits), prefixBits)}`;
+
+/** The network that a text was meant as, in the right form. */
+function correctionOf(text: string): string | undefined {
+  const [, before = '', bracketed, plain = bracketed, length] = MISSPELT.exec(text.trim()) ?? [];
+  if (plain === undefined) return undefined;
+  const bits = length.includes('.') ? bitsOfNetmask(length) : Number(length);
+  const separator = /[0-9A-Za-z]$/.test(before) ? ':' : '';
+  const network = parsePrefixed(`${before}${separator}${plain}/${bits}`);
+  return network && textOf(network);
+}
+
+/** 255.255.0.0 is 16; NaN for a netmask with gaps. */
+function bitsOfNetmask(mask: string): number {
+  const bits = mask
+    .split('.')
+    .map((byte) => Number(byte).toString(2).padStart(8, '0'))
+    .join('');
+  return /^1*0*$/.test(bits) ? bits.lastIndexOf('1') + 1 : Number.NaN;
+}
+
+/** A network as the usual text: one address without a prefix length. */
+export function networkKeyOf({ prefix, address, prefixBits }: KeyNetwork): string {
+  const network = { prefix: toKeyText(prefix), address, prefixBits };
+  return prefixBits === 128 ? `${network.prefix}${addressText(address)}` : textOf(network);
 }
 
 /** The fewest bits of a network that can hold the address. */

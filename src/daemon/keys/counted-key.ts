@@ -29,6 +29,14 @@ export function countedKeyOf(key: string, ipv6Bits: number): string {
   return address[0] < FIRST_UNICAST_GROUP ? key : prefix + clientKeyOf(address, ipv6Bits);
 }
 
+/** The key with its IPv6 address in the usual spelling: `ip:2001:DB8:0::1` is `ip:2001:db8::1`. */
+export function addressKeyOf(key: string): string {
+  const found = endsLikeIpv6(key) ? parseIpKey(key) : undefined;
+  if (!found) return key;
+  const usual = found.prefix + addressText(found.address);
+  return parseIpKey(usual)?.prefix === found.prefix ? usual : key; // the prefix may read as a part of it
+}
+
 /** The key that patterns are compared with. */
 export function matchedKeyOf(key: string): string {
   if (!endsLikeIpv6(key)) return key;

@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { toBinaryKey } from './binary-key.ts';
 import { bestMatch, MATCH_ALL, readPattern, readPatterns } from './pattern.ts';
+import type { ReadLines } from './text-file.ts';
 
 const matches = (pattern: unknown, key: string): boolean =>
   readPattern(pattern, 'match').matches(toBinaryKey(key));
@@ -154,5 +155,47 @@ describe('pattern precedence', () => {
   test('no pattern matches: returns undefined', () => {
     expect(bestMatch([], 'a')).toBeUndefined();
     expect(MATCH_ALL.matches('')).toBe(true);
+  });
+});
+
+describe('pattern: what looks like a network and is none is refused', () => {
+  test.each([
+    ['ip10.0.0.0/8', 'ip:10.0.0.0/8'],
+    ['ip:10.0.0.0/255.0.0.0', 'ip:10.0.0.0/8'],
+    ['10.1.2.3/255.255.0.0', '10.1.0.0/16'],
+    ['[2001:db8::]/32', '2001:db8::/32'],
+    ['ip:[2001:db8::1]/64', 'ip:2001:db8:0:0::/64'],
+    ['ip:10.0.0.0/8 ', 'ip:10.0.0.0/8'],
+    [' 10.0.0.0/8', '10.0.0.0/8'],
+    ['10.0.0.0 / 8', '10.0.0.0/8'],
+    ['ip2001:db8::/32', 'ip:2001:db8::/32'],
+    ['ip2001:db8:0:0:0:0:0:0/32', 'ip:2001:db8::/32'],
+  ])('%s: the error names %s', (text, meant) => {
+    expect(() => readPattern(text, 'deny[0]')).toThrow(`write "${meant}", or write { exact: … }`);
+    expect(readPattern(meant, 'deny[0]').network).toBeDefined();
+    expect(readPattern({ exact: text }, 'deny[0]').exactKey).toBe(text);
+  });
+
+  test.each(['10.0.0.0/255.0.255.0', '10.0.0/8', 'ip:10.0.0.0/33'])(
+    '%s: a network that cannot be meant',
+    (text) => expect(() => readPattern(text, 'key')).toThrow('a network such as'),
+  );
+
+  test.each([
+    'GET /v1/users/7',
+    'order:2001:77/3',
+    'cache::dead/12',
+    'v1.2.3/4',
+    'a/b',
+    'x/255.0.0.0',
+  ])('%s: a key', (text) => expect(readPattern(text, 'key').exactKey).toBe(text));
+
+  test('a file whose prefix ends with a letter', () => {
+    const lines: ReadLines = function* (_file, _path, read) {
+      yield;
+      return [read('10.0.0.0/8')];
+    };
+    const read = () => readPatterns({ file: 'nets.txt', prefix: 'ip' }, 'deny', lines);
+    expect(read).toThrow('write "ip:10.0.0.0/8"');
   });
 });

@@ -60,7 +60,8 @@ export interface AppliedOverride {
 export interface RouteControls {
   readonly isEmpty: boolean;
   banOf(key: string): StaticVerdict | undefined;
-  overrideOf(limit: LimitConfig, key: string): AppliedOverride | undefined;
+  /** `plan` is the one that the request names. */
+  overrideOf(limit: LimitConfig, key: string, plan?: string): AppliedOverride | undefined;
 }
 
 const NO_CONTROLS: RouteControls = {
@@ -294,7 +295,7 @@ export class RouteTable {
 
   #apply(indexed: IndexedLimit, key: string, plan?: string): AppliedLimit {
     const { limit } = indexed;
-    const runtime = this.#controls.overrideOf(limit, key);
+    const runtime = this.#controls.overrideOf(limit, key, plan);
     const name = runtime?.name ?? this.#limiterName(indexed, key, plan);
     const entry = this.#registry.get(name);
     if (!entry) throw new Error(`limit ${name} is not in the registry`);

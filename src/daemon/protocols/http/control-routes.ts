@@ -6,16 +6,17 @@
  *     POST /override key rate|rule for [limit] [burst] [note]      POST /remove-override key [limit]
  *     POST /reset  key [limit]
  *
- * The response follows when the change is on disk; it is in effect before. If it is not, `unsaved` says why.
+ * The response follows when the change is on disk; it is in effect before. If it is not, `unsaved` says why. If peers do
+ * not get it, `unshared` does.
  *
- * Parameters come in the URL, as a form or as JSON; not in the URL and a body together. In a URL `rule` is JSON.
+ * `exact=true` takes a key literally that reads like a pattern. Parameters come in the URL, as a form or as JSON; not in the URL and a body together. In a URL `rule` is JSON.
  */
 
 import { ConfigError } from '../../../core/errors.ts';
 import { tryParseJson } from '../../../core/json.ts';
 import { isRecord } from '../../../core/options.ts';
 import type { SaveResult } from '../../control/control-journal.ts';
-import { type ControlRecord, keyFieldOf } from '../../control/control-record.ts';
+import { type ControlRecord, keyFieldOf, patternNoteOf } from '../../control/control-record.ts';
 import { CONTROLS_FIELD } from '../../control/control-table.ts';
 import type { ControlFields, Controls } from '../../control/controls.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
@@ -33,18 +34,22 @@ import {
 type Action = (fields: ControlFields) => EventualResponse;
 
 const NAMES = {
-  ban: ['key', 'for', 'note'],
-  unban: ['key'],
-  override: ['key', 'limit', 'rate', 'burst', 'rule', 'for', 'note'],
-  'remove-override': ['key', 'limit'],
-  reset: ['key', 'limit'],
+  ban: ['key', 'exact', 'for', 'note'],
+  unban: ['key', 'exact'],
+  override: ['key', 'exact', 'limit', 'rate', 'burst', 'rule', 'for', 'note'],
+  'remove-override': ['key', 'exact', 'limit'],
+  reset: ['key', 'exact', 'limit'],
 } as const;
 
 export function controlRoutes(controls: Controls): readonly (readonly [string, Endpoint])[] {
+  const setView = (record: ControlRecord) => ({
+    ...viewOf(record),
+    unshared: controls.sharingProblemOf(record),
+  });
   const actions: Readonly<Record<keyof typeof NAMES, Action>> = {
     ban: async (fields) => {
       const record = controls.ban(fields);
-      return jsonResponse(200, { ...viewOf(record), ...unsavedOf(await controls.saved()) });
+      return jsonResponse(200, { ...setView(record), ...unsavedOf(await controls.saved()) });
     },
     unban: async (fields) => {
       const isFound = controls.unban(fields);
@@ -53,7 +58,7 @@ export function controlRoutes(controls: Controls): readonly (readonly [string, E
     override: async (fields) => {
       const record = controls.override(fields);
       await controls.copied();
-      return jsonResponse(200, { ...viewOf(record), ...unsavedOf(await controls.saved()) });
+      return jsonResponse(200, { ...setView(record), ...unsavedOf(await controls.saved()) });
     },
     'remove-override': async (fields) => {
       const isFound = controls.removeOverride(fields);
@@ -90,21 +95,28 @@ export function controlRoutes(controls: Controls): readonly (readonly [string, E
 
 export const CONTROL_HELP = `  GET  /controls                          bans and overrides that were set at run time
   POST /ban?key=alice&for=1h[&note=…]     denies a key, or all keys of a pattern; /unban?key=alice
+                                          &exact=true takes a key such as a*b literally
   POST /override?key=alice&rate=100/s&for=1d[&limit=api][&burst=200]   /remove-override?key=alice
   POST /reset?key=alice[&limit=api]       forgets what a key has consumed
 `;
 
 /** A control as operators see it: times as text. */
-const viewOf = ({ kind, key, isBinary, limit, rule, until, setAt, note }: ControlRecord) => ({
-  kind,
-  key: isBinary ? toKeyText(key) : key,
-  ...(isBinary && { bytes: key }),
-  limit,
-  rule,
-  until: new Date(until).toISOString(),
-  since: new Date(setAt).toISOString(),
-  note,
-});
+function viewOf(record: ControlRecord) {
+  const { kind, key, isBinary, limit, rule, until, setAt, note } = record;
+  const isExact = isBinary && typeof keyFieldOf(key) === 'string'; // it would read as a pattern
+  return {
+    kind,
+    key: isBinary ? toKeyText(key) : key,
+    ...(isBinary && { bytes: key }),
+    ...(isExact && { exact: true }),
+    pattern: patternNoteOf(record),
+    limit,
+    rule,
+    until: new Date(until).toISOString(),
+    since: new Date(setAt).toISOString(),
+    note,
+  };
+}
 
 /** Why a control is not on disk, as the field `unsaved`. */
 const unsavedOf = (result: SaveResult) => (result.isSaved ? {} : { unsaved: result.reason });
@@ -140,7 +152,7 @@ function readFields(
   if (body.length > 0 && type.startsWith('application/json')) {
     const parsed = parseJsonBody(body);
     if (parsed instanceof ValidationProblem) return parsed;
-    if (isRecord(parsed.value)) return parsed.value;
+    if (isRecord(parsed.value)) return withExactKey(parsed.value);
     return new ValidationProblem('body', 'an object', parsed.value);
   }
   const values =
@@ -155,9 +167,18 @@ function readFields(
     const text = toKeyText(value);
     if (name === 'key') fields[name] = keyFieldOf(value);
     else if (name === 'burst') fields[name] = Number(value);
+    else if (name === 'exact') fields[name] = text === 'true' || text;
     else if (name === 'rule') fields[name] = tryParseJson(text);
     else fields[name] = text;
     if (fields[name] === undefined) return new ValidationProblem(name, 'JSON', text);
   }
-  return fields;
+  return withExactKey(fields);
+}
+
+/** `exact: true` is another spelling of `key: { exact: … }`. */
+function withExactKey({ exact, ...fields }: ControlFields): ControlFields | ValidationProblem {
+  if (exact === undefined) return fields;
+  if (exact !== true) return new ValidationProblem('exact', 'true, or left out', exact);
+  const { key } = fields;
+  return { ...fields, key: typeof key === 'string' ? { exact: key } : key };
 }

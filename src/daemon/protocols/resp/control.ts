@@ -2,7 +2,7 @@
  * Control of keys at run time over RESP, for operators.
  *
  *     AUTH admin <admin.token>                     required first
- *     SLUICE.BAN key seconds [note]                SLUICE.UNBAN key
+ *     SLUICE.BAN key seconds [note [EXACT]]        SLUICE.UNBAN key [EXACT]
  *     SLUICE.OVERRIDE key rate seconds [limit]     SLUICE.REMOVEOVERRIDE key [limit]
  *     SLUICE.RESET key [limit]                     SLUICE.CONTROLS
  *
@@ -10,7 +10,7 @@
  */
 
 import { ConfigError, errorMessageOf } from '../../../core/errors.ts';
-import { keyFieldOf } from '../../control/control-record.ts';
+import { type ControlRecord, keyFieldOf, patternNoteOf } from '../../control/control-record.ts';
 import type { Controls } from '../../control/controls.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
 import {
@@ -43,77 +43,105 @@ const guarded =
 
 const seconds = ({ args }: Invocation, n: number): number => args.integer(n) * 1000;
 
-/** The key is bytes, UTF-8 or not. */
-const keyOf = ({ args }: Invocation) => keyFieldOf(args.text(1));
+/** The key is bytes, UTF-8 or not. With EXACT as argument `exactAt`, it is no pattern. @throws {ConfigError} */
+function keyOf({ args }: Invocation, exactAt = Infinity): ReturnType<typeof keyFieldOf> | object {
+  const field = keyFieldOf(args.text(1));
+  if (args.count <= exactAt) return field;
+  const word = toKeyText(args.text(exactAt));
+  if (word.toUpperCase() !== 'EXACT')
+    throw new ConfigError(`argument ${exactAt}`, 'EXACT, or left out', word);
+  return typeof field === 'string' ? { exact: field } : field;
+}
 
 const limitAt = ({ args }: Invocation, n: number) =>
   args.count > n ? { limit: toKeyText(args.text(n)) } : {};
 
-/** Replies when the change is on disk; an error if that fails. Without a snapshot file there is nothing to wait for. */
-const whenSaved = async (controls: Controls, write: WriteReply): Promise<WriteReply> => {
+/**
+ * Replies when the change is on disk; an error if that fails, or if peers do not get it. Without a snapshot file there is
+ * nothing to wait for.
+ */
+const whenSaved = async (
+  controls: Controls,
+  write: WriteReply,
+  unshared?: string,
+): Promise<WriteReply> => {
   const result = await controls.saved();
-  if (result.isSaved || !result.hasFile) return write;
-  return (writer) => writer.error(`NOTSAVED in effect, but a crash loses it: ${result.reason}`);
+  if (!result.isSaved && result.hasFile)
+    return (writer) => writer.error(`NOTSAVED in effect, but a crash loses it: ${result.reason}`);
+  if (unshared === undefined) return write;
+  return (writer) => writer.error(`NOTSHARED in effect here, not on peers: ${unshared}`);
 };
+
+const whenSet = (controls: Controls, record: ControlRecord): Promise<WriteReply> =>
+  whenSaved(controls, (writer) => writer.simple('OK'), controls.sharingProblemOf(record));
 
 const ban: Act = (call, controls, text) => {
   const { args, reply } = call;
   const forMs = seconds(call, 2);
   if (Number.isNaN(forMs)) return reply.error(NOT_AN_INTEGER);
-  controls.ban({ key: keyOf(call), for: forMs, ...(args.count > 3 && { note: text(3) }) });
-  return whenSaved(controls, (writer) => writer.simple('OK'));
+  const note = args.count > 3 ? { note: text(3) } : {};
+  return whenSet(controls, controls.ban({ key: keyOf(call, 4), for: forMs, ...note }));
 };
 
 const override: Act = (call, controls, text) => {
   const { reply } = call;
   const forMs = seconds(call, 3);
   if (Number.isNaN(forMs)) return reply.error(NOT_AN_INTEGER);
-  controls.override({ key: keyOf(call), rate: text(2), for: forMs, ...limitAt(call, 4) });
-  return controls.copied().then(() => whenSaved(controls, (writer) => writer.simple('OK')));
+  const fields = { key: keyOf(call), rate: text(2), for: forMs, ...limitAt(call, 4) };
+  const record = controls.override(fields);
+  return controls.copied().then(() => whenSet(controls, record));
 };
 
 /** The number of limits that forgot the key. */
 const reset: Act = (call, controls) =>
   controls.reset({ key: keyOf(call), ...limitAt(call, 2) }).then(
-    ({ reset: done, failed }) =>
-      whenSaved(controls, (writer) =>
-        failed.length > 0 && done.length === 0
-          ? writer.error(`ERR not reset in ${failed.join()}`)
-          : writer.integer(done.length),
+    ({ reset: done, failed, unshared }) =>
+      whenSaved(
+        controls,
+        (writer) =>
+          failed.length > 0 && done.length === 0
+            ? writer.error(`ERR not reset in ${failed.join()}`)
+            : writer.integer(done.length),
+        unshared,
       ),
     (error: unknown) => (writer) => writer.error(`ERR ${errorMessageOf(error)}`),
   );
 
 const list: Act = ({ reply }, controls) =>
   reply.value(
-    controls.list().map(({ kind, key, isBinary, limit = '', rule, until, note = '' }) => ({
-      kind,
-      key: isBinary ? toKeyText(key) : key,
-      limit,
-      rule: rule === undefined ? '' : JSON.stringify(rule),
-      until: Math.round(until / 1000),
-      note,
-    })),
+    controls.list().map((record) => {
+      const { kind, key, isBinary, limit = '', rule, until, note = '' } = record;
+      return {
+        kind,
+        key: isBinary ? toKeyText(key) : key,
+        limit,
+        rule: rule === undefined ? '' : JSON.stringify(rule),
+        until: Math.round(until / 1000),
+        note,
+        pattern: patternNoteOf(record) ?? '',
+      };
+    }),
   );
 
 export const controlCommands: readonly RespCommand[] = [
   {
     name: 'sluice.ban',
     arity: -3,
-    maxArity: 4,
+    maxArity: 5,
     keyIndex: 1,
     summary: 'Denies a key, or all keys of a pattern, for some seconds',
-    usage: 'key seconds [note]',
+    usage: 'key seconds [note [EXACT]]',
     run: guarded(ban),
   },
   {
     name: 'sluice.unban',
-    arity: 2,
+    arity: -2,
+    maxArity: 3,
     keyIndex: 1,
     summary: 'Ends a ban: 1, or 0 if there is none',
-    usage: 'key',
+    usage: 'key [EXACT]',
     run: guarded((call, controls) => {
-      const removed = controls.unban({ key: keyOf(call) }) ? 1 : 0;
+      const removed = controls.unban({ key: keyOf(call, 2) }) ? 1 : 0;
       return whenSaved(controls, (writer) => writer.integer(removed));
     }),
   },
