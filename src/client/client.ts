@@ -74,11 +74,11 @@ export interface AcquireOptions extends CheckOptions, FlowOptions {
 }
 
 /** Never `wait`: the daemon reserves nothing. */
-type ImmediateDecision = Exclude<Decision, { verdict: 'wait' }>;
+type ImmediateDecision = { readonly verdict: 'allow' } | Extract<Decision, { verdict: 'deny' }>;
 
 /** The decision of the daemon, or of `onUnavailable` in its place. */
 export type CheckResult = ImmediateDecision & {
-  /** What is left, also after a refusal. Infinity: unlimited or unknown; left out of a refusal where it is unknown. */
+  /** What is left, also after a refusal. Left out where it is unknown, or no limit counts the key. */
   readonly remaining?: number;
   /** The limit that refused. */
   readonly limit?: string;
@@ -108,6 +108,8 @@ export interface TakeResult {
   readonly taken: number;
   /** The permit for `giveBack`, with `withPermit`. */
   readonly permit?: string;
+  /** Set if none was taken because the backend of a limit is unavailable. */
+  readonly reason?: 'unavailable';
   /** Set if `onUnavailable` decided: why. Then `taken` is all or nothing. */
   readonly unavailable?: UnavailableError;
   /** Set if the daemon rejected the key, the amount or a burst: why. Then `taken` is 0. */
@@ -320,8 +322,8 @@ class DaemonClient implements Client {
     const most = encodeWhole('max', max);
     const reply = await this.#send(encodeRequest('SLUICE.TAKEUPTO', key, most, options));
     const result =
-      Array.isArray(reply) && reply.length === 2
-        ? { taken: reply[0], ...(reply[1] !== '' && { permit: reply[1] }) }
+      Array.isArray(reply) && (reply.length === 2 || reply[2] === 'unavailable')
+        ? toTakeResult(reply)
         : this.#undecidedTake(max, this.#whyUndecided(reply));
     if (result.taken > 0) this.#allowed++;
     else if (max > 0) this.#denied++;
@@ -381,7 +383,7 @@ class DaemonClient implements Client {
     if (isAllowed === 1) {
       return {
         verdict: 'allow',
-        remaining: remaining < 0 ? Infinity : remaining,
+        ...(remaining >= 0 && { remaining }),
         ...(permit !== '' && { permit }),
         ...(reason === 'overload' && { reason }),
       };
@@ -421,7 +423,7 @@ class DaemonClient implements Client {
     this.#fallbacks++;
     if (this.#settings.onUnavailable === 'allow') {
       warnOfFailOpen(error, this.#connection.name);
-      return { verdict: 'allow', remaining: Infinity, unavailable: error };
+      return { verdict: 'allow', unavailable: error };
     }
     return { verdict: 'deny', retryAfterMs: backoffMs, unavailable: error };
   }
@@ -539,6 +541,14 @@ class DaemonClient implements Client {
 
 const isError = (reply: RespValue | RequestError): reply is RequestError =>
   reply instanceof UnavailableError || reply instanceof RejectedError;
+
+function toTakeResult([taken, permit, reason]: readonly RespValue[]): TakeResult {
+  return {
+    taken: Number(taken),
+    ...(permit !== '' && { permit: String(permit) }),
+    ...(reason === 'unavailable' && { reason }),
+  };
+}
 
 function isDone(reply: RespValue | RequestError): boolean {
   warnIfRejected(reply);

@@ -121,9 +121,11 @@ export class RedisBackend implements PrefetchSource {
         costs[Math.min(granted, costs.length - 1)],
         this.#read(last),
       );
-      const refusal = granted < costs.length ? this.#read(last) : undefined;
+      const lastDecision = this.#read(last);
+      const refusal = granted < costs.length ? lastDecision : undefined;
+      const remaining = lastDecision.verdict === 'allow' ? lastDecision.remaining : undefined;
       const lastDueInMs = Number(dueIn);
-      return { granted, lastDueInMs, lookaheadMs: aheadMs, refusal, decidedAt: at };
+      return { granted, lastDueInMs, lookaheadMs: aheadMs, refusal, remaining, decidedAt: at };
     } catch {
       return toBatchDecision(this.#fallbackDecision(key, costs[0]));
     }
