@@ -4,6 +4,7 @@ import type { CheckItem, Client } from '../client/index.ts';
 import { systemClock } from '../core/clock.ts';
 import { NEVER } from '../core/decision.ts';
 import { RejectedError } from '../core/errors.ts';
+import { toPrintableLine } from '../core/printable.ts';
 import { formatRetryAfter } from './chart/format.ts';
 import { CONNECTION_FLAGS, connectByFlags, parseTime } from './daemon-connection.ts';
 import {
@@ -105,7 +106,7 @@ examples:
       }
       const isAllowed = decision.verdict === 'allow';
       terminal.print(
-        values.json ? JSON.stringify(decision) : formatDecision(decision), // JSON writes never as null
+        toPrintableLine(values.json ? JSON.stringify(decision) : formatDecision(decision)), // JSON writes never as null
       );
       return isAllowed ? EXIT_OK : EXIT_CHECK_FAILED;
     } finally {

@@ -1,5 +1,6 @@
 /** `sluice ban`, `unban`, `override`, `reset`, `controls`: control keys of a running daemon. */
 
+import { toPrintableLine } from '../core/printable.ts';
 import { alignColumns } from './chart/table.ts';
 import {
   ADMIN_FLAGS,
@@ -31,9 +32,6 @@ interface ControlView {
 
 const TOKEN_HELP = 'The admin token, if the daemon has one, comes from $SLUICE_ADMIN_TOKEN.';
 
-/** Keys come from clients: control characters must not reach the terminal. */
-const toPrintable = (text: string): string => text.replace(/\p{Cc}/gu, '?');
-
 const change = (path: string, flags: AdminFlags, fields: Fields): Promise<unknown> =>
   requestAdmin('POST', path, flags, undefined, fields);
 
@@ -46,7 +44,7 @@ function words(positionals: readonly string[], usage: string, count: number): re
 }
 
 const describe = ({ kind, key, limit, until, note }: ControlView): string =>
-  toPrintable(
+  toPrintableLine(
     `${kind} ${key}${limit === undefined ? '' : ` in ${limit}`} until ${until}${note === undefined ? '' : ` (${note})`}`,
   );
 
@@ -89,7 +87,7 @@ example:
     const { values: flags, positionals } = readArgs(args, ADMIN_FLAGS);
     const key = onlyPositional(positionals, 'key');
     await change('/unban', flags, { key });
-    terminal.print(toPrintable(`${key} is no longer banned`));
+    terminal.print(toPrintableLine(`${key} is no longer banned`));
     return EXIT_OK;
   },
 };
@@ -120,7 +118,7 @@ example:
     if (flags.remove) {
       const key = onlyPositional(positionals, 'key');
       await change('/remove-override', flags, { key, ...named });
-      terminal.print(toPrintable(`the override of ${key} is removed`));
+      terminal.print(toPrintableLine(`the override of ${key} is removed`));
       return EXIT_OK;
     }
     const [key, rate, duration] = words(positionals, 'a key, a rate and a duration', 3);
@@ -160,7 +158,7 @@ example:
     >;
     const where = done.length > 0 ? `is reset in ${done.join(', ')}` : 'is in no limit';
     const not = failed.length > 0 ? `; not in ${failed.join(', ')}: see the log` : '';
-    terminal.print(toPrintable(`${key} ${where}${not}`));
+    terminal.print(toPrintableLine(`${key} ${where}${not}`));
     return EXIT_OK;
   },
 };
@@ -183,15 +181,16 @@ example:
     const page = (await fetchPage('/controls', flags)) as { readonly controls: ControlView[] };
     if (flags.json) terminal.print(JSON.stringify(page, undefined, 2));
     else if (page.controls.length === 0) terminal.print('no bans and no overrides');
-    else for (const line of tableOf(page.controls)) terminal.print(line);
+    else for (const line of controlLines(page.controls)) terminal.print(line);
     return EXIT_OK;
   },
 };
 
-function tableOf(views: readonly ControlView[]): string[] {
+/** Bans and overrides as a table, without control characters. */
+export function controlLines(views: readonly ControlView[]): string[] {
   const rows = views.map(({ kind, key, limit = '', rule, until, note = '' }) =>
     [kind, key, limit, rule === undefined ? '' : JSON.stringify(rule), until, note].map(
-      toPrintable,
+      toPrintableLine,
     ),
   );
   return alignColumns([['kind', 'key', 'limit', 'rule', 'until', 'note'], ...rows], '  ', 6);

@@ -1,6 +1,6 @@
 /** What `sluice why` tells about a key: the limits that apply, its state now, its denials, and what to do. */
 
-import { toPrintable } from '../core/printable.ts';
+import { toPrintableLine } from '../core/printable.ts';
 import { formatDuration } from './chart/format.ts';
 import { alignColumns } from './chart/table.ts';
 import { type Cause, causeText } from './top-report.ts';
@@ -56,7 +56,7 @@ export function whyLines(key: string, since: string, pages: KeyPages): string[] 
   const { explained, denied } = pages;
   const applied = explained.limits.filter(({ isApplied }) => isApplied);
   return [
-    `${toPrintable(JSON.stringify(key))}: ${stateNow(pages)}`,
+    `${toPrintableLine(JSON.stringify(key))}: ${stateNow(pages)}`,
     `limits: ${explained.summary}`,
     ...applied.flatMap(({ name, rule, reason }) => [
       `  ${name}: ${reason}`,
@@ -65,7 +65,7 @@ export function whyLines(key: string, since: string, pages: KeyPages): string[] 
     ]),
     ...deniedLines(denied, since),
     ...adviceOf(pages),
-  ].map(toPrintable);
+  ].map(toPrintableLine);
 }
 
 function stateNow({ explained, inspected }: KeyPages): string {
