@@ -12,6 +12,7 @@ import {
 import {
   type Command,
   CommandError,
+  EXIT_CHECK_FAILED,
   EXIT_OK,
   onlyPositional,
   parseFlagValue,
@@ -28,6 +29,7 @@ interface ControlView {
   readonly rule?: unknown;
   readonly until: string;
   readonly note?: string;
+  readonly warnings?: readonly string[];
 }
 
 const TOKEN_HELP = 'The admin token, if the daemon has one, comes from $SLUICE_ADMIN_TOKEN.';
@@ -127,7 +129,10 @@ example:
       ...(note !== undefined && { note }),
     };
     const fields = { key, rate: parseFlagValue(rate), for: duration, ...named, ...options };
-    terminal.print(describe((await change('/override', flags, fields)) as ControlView));
+    const view = (await change('/override', flags, fields)) as ControlView;
+    terminal.print(describe(view));
+    for (const warning of view.warnings ?? [])
+      terminal.error(toPrintableLine(`warning: ${warning}`));
     return EXIT_OK;
   },
 };
@@ -153,13 +158,16 @@ example:
     const { limit } = flags;
     const fields = { key, ...(limit !== undefined && { limit }) };
     const result = await change('/reset', flags, fields);
-    const { reset: done = [], failed = [] } = result as Partial<
-      Record<'reset' | 'failed', readonly string[]>
-    >;
+    const {
+      reset: done = [],
+      failed = [],
+      shared = [],
+    } = result as Partial<Record<'reset' | 'failed' | 'shared', readonly string[]>>;
     const where = done.length > 0 ? `is reset in ${done.join(', ')}` : 'is in no limit';
     const not = failed.length > 0 ? `; not in ${failed.join(', ')}: see the log` : '';
-    terminal.print(toPrintableLine(`${key} ${where}${not}`));
-    return EXIT_OK;
+    const other = shared.length > 0 ? `; not in ${shared.join(', ')}: one count for all keys` : '';
+    terminal.print(toPrintableLine(`${key} ${where}${not}${other}`));
+    return done.length > 0 && failed.length === 0 ? EXIT_OK : EXIT_CHECK_FAILED;
   },
 };
 

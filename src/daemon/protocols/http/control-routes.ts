@@ -44,7 +44,8 @@ export function controlRoutes(controls: Controls): readonly (readonly [string, E
     override: async (fields) => {
       const record = controls.override(fields);
       await controls.copied();
-      return jsonResponse(200, viewOf(record));
+      const warnings = await controls.warningsOf(record);
+      return jsonResponse(200, { ...viewOf(record), ...(warnings.length > 0 && { warnings }) });
     },
     'remove-override': async (fields) => {
       const isFound = controls.removeOverride(fields);

@@ -10,6 +10,7 @@
  */
 
 import { ConfigError, errorMessageOf } from '../../../core/errors.ts';
+import { toPrintableLine } from '../../../core/printable.ts';
 import { keyFieldOf } from '../../control/control-record.ts';
 import type { Controls } from '../../control/controls.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
@@ -60,8 +61,12 @@ const override: Act = (call, controls, text) => {
   const { reply } = call;
   const forMs = seconds(call, 3);
   if (Number.isNaN(forMs)) return reply.error(NOT_AN_INTEGER);
-  controls.override({ key: keyOf(call), rate: text(2), for: forMs, ...limitAt(call, 4) });
-  return controls.copied().then(() => (writer) => writer.simple('OK'));
+  const fields = { key: keyOf(call), rate: text(2), for: forMs, ...limitAt(call, 4) };
+  const record = controls.override(fields);
+  return controls
+    .copied()
+    .then(() => controls.warningsOf(record))
+    .then((warnings) => (writer) => writer.simple(toPrintableLine(['OK', ...warnings].join('; '))));
 };
 
 /** The number of limits that forgot the key. */
