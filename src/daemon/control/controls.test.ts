@@ -429,3 +429,14 @@ test('override: of a key on a list, the warning says that it has no effect', asy
   ]);
   expect(await warningsOf('alice')).toEqual([]);
 });
+
+test('metrics: count bans and overrides in effect', async () => {
+  const { controls, clock } = await start(ONE);
+  expect(controls.counts).toEqual({ ban: 0, override: 0 });
+  controls.ban({ key: 'bob', for: '1h' });
+  controls.ban({ key: 'evil*', for: '2h' });
+  controls.override({ key: 'alice', rate: '9/s', for: '1h' });
+  expect(controls.counts).toEqual({ ban: 2, override: 1 });
+  clock.advance(3_600_001);
+  expect(controls.counts).toEqual({ ban: 1, override: 0 });
+});

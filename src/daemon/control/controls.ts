@@ -196,6 +196,11 @@ export class Controls implements RouteControls {
     return this.#table.active;
   }
 
+  /** How many of each. */
+  get counts(): ControlTable['counts'] {
+    return this.#table.counts;
+  }
+
   // For snapshots and peers
 
   get records(): readonly ControlRecord[] {
