@@ -50,4 +50,21 @@ limits:
     ]);
     expect((await post('/reset?key=c:1&limit=calls')).status).toBe(502);
   });
+
+  test('override: while Redis is unavailable, the reply warns that consumption is not taken along', async () => {
+    redis.pause();
+    const set = await post('/override?key=r:bob&rate=100/h&for=1h');
+    expect([set.status, await set.json()]).toEqual([
+      200,
+      expect.objectContaining({
+        kind: 'override',
+        warnings: [
+          expect.stringMatching(/^consumption not taken along: limit rate.* is unavailable$/),
+        ],
+      }),
+    ]);
+    expect((await post('/reset?key=r:bob&limit=rate')).status).toBe(502);
+    expect(daemon.log()).not.toMatch(/info key reset .*r:bob/);
+    redis.resume();
+  });
 });

@@ -1,6 +1,7 @@
 /** A limit that daemons share through Redis, and its decisions during an outage. */
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { connect } from '../src/client/index.ts';
 import {
   daemonFixture,
   EPHEMERAL_PORTS,
@@ -10,6 +11,8 @@ import {
 } from './support/daemon.ts';
 import { expectReloadKeepsConsumption } from './support/reload-numbers.ts';
 import { redisServer, type Service, startRedis } from './support/services.ts';
+
+const WITH_RESP = ['line', 'resp', 'http'].flatMap((name) => [`--${name}`, '127.0.0.1:0']);
 
 describe.skipIf(redisServer() === undefined)('daemon with redis limits', () => {
   let redis: Service;
@@ -28,11 +31,12 @@ limits:
   shut: { bucket: { rate: 1/h, burst: 5 }, match: 'shut:*', redis: { url: '${url}', onUnavailable: deny } }
   plan: { quota: { limit: 5, per: month, timeZone: Asia/Kathmandu }, match: 'plan:*', redis: { url: '${url}' } }
   rolling: { window: { limit: 5, per: 1h }, match: 'rolling:*', redis: '${url}' }
+  queue: { bucket: { rate: 1/h, burst: 1 }, match: 'queue:*', redis: { url: '${url}', fairQueue: true } }
   here: { bucket: { rate: 1/h, burst: 5 } }
 `,
     );
     daemons = await Promise.all(
-      [1, 2].map(() => fixture.start([...EPHEMERAL_PORTS, '--config', config])),
+      [1, 2].map(() => fixture.start([...WITH_RESP, '--config', config])),
     );
     // A daemon is ready before it is connected to Redis.
     for (const n of [0, 1])
@@ -100,6 +104,34 @@ limits:
     expect(allowed(await check(1, times('shut:batch', 9)))).toBe(2);
   });
 
+  test('what a key has left is known after a refusal, and after a wait in the queue of the fleet', async () => {
+    const { addresses } = daemons[0];
+    const client = connect({ at: `127.0.0.1:${daemons[0].port('resp')}`, deadline: '5s' });
+    expect(await client.check('shut:left', 3)).toMatchObject({ verdict: 'allow', remaining: 2 });
+    expect(await client.check('shut:left', 3)).toMatchObject({ verdict: 'deny', remaining: 2 });
+    expect(await client.takeUpTo('shut:left', 2)).toEqual({ taken: 2 });
+    expect(await client.takeUpTo('shut:left', 1)).toEqual({ taken: 0 });
+    expect(await client.takeUpTo('shut:empty', 5)).toEqual({ taken: 5 });
+    expect(await client.takeUpTo('shut:empty', 1)).toEqual({ taken: 0 });
+    const denialOf = async (key: string) => {
+      const response = await fetch(`http://${addresses.http[0]}/denials?key=${key}`);
+      return ((await response.json()) as { denials: object[] }).denials.at(-1);
+    };
+    await waitUntil(async () => 'remaining' in ((await denialOf('shut:empty')) ?? {}));
+    expect(await denialOf('shut:left')).toMatchObject({ cost: 3, remaining: 2 });
+    // An empty batch tells when the bucket opens, not that a call must settle.
+    expect(await denialOf('shut:empty')).toMatchObject({
+      remaining: expect.closeTo(0, 1),
+      retryAfterMs: expect.closeTo(3_600_000, -6),
+    });
+    for (const [key, remaining] of [
+      ['queue:a', 0],
+      ['shut:wait', 4],
+    ] as const)
+      expect(await client.acquire(key, { wait: '5s' })).toMatchObject({ remaining });
+    await client.close();
+  });
+
   test('onUnavailable decides at once while Redis is down, and Redis again after its restart', async () => {
     await redis.kill();
     const at = performance.now();
@@ -115,6 +147,37 @@ limits:
     await daemons[0].waitForLog(/info limit available again limit=shut/);
   });
 
+  /** A check, a wait and a batch say so on every protocol, and `why` does not blame the client. */
+  const expectUnavailable = async (daemon: RunningDaemon, limit: string, key: string) => {
+    const url = `http://${daemon.addresses.http[0]}`;
+    for (const query of [`key=${key}`, `key=${key}&wait=50ms`]) {
+      const response = await fetch(`${url}/check?${query}`);
+      expect([response.status, await response.json()], query).toEqual([
+        503,
+        expect.objectContaining({ verdict: 'deny', limit, reason: 'unavailable' }),
+      ]);
+    }
+    const take = await fetch(`${url}/take?key=${key}&max=3`, { method: 'POST' });
+    expect(await take.json()).toEqual({ taken: 0, reason: 'unavailable' });
+    const client = connect({
+      at: `127.0.0.1:${daemon.port('resp')}`,
+      deadline: '5s',
+      onUnavailable: 'deny',
+    });
+    const denied = { verdict: 'deny', reason: 'unavailable' };
+    expect(await client.check(key)).toMatchObject(denied);
+    const waited = await client.acquire(key, { wait: 50 });
+    expect(waited).toMatchObject(denied);
+    expect(waited).not.toHaveProperty('remaining');
+    expect(await client.takeUpTo(key, 3)).toEqual({ taken: 0, reason: 'unavailable' });
+    await client.close();
+    const { denials } = (await (await fetch(`${url}/denials?key=${key}`)).json()) as {
+      denials: { reason?: string; denied: number }[];
+    };
+    expect(denials.map(({ reason }) => reason)).toEqual(['unavailable']);
+    expect(denials[0].denied).toBe(6);
+  };
+
   test('calls are decided in time while Redis is paused', async () => {
     redis.pause();
     const at = performance.now();
@@ -125,6 +188,7 @@ limits:
     ]);
     expect(performance.now() - at).toBeLessThan(2000);
     expect(replies).toEqual([...times('NO', 50), ...times('OK', 5), ...times('NO', 50)]);
+    await expectUnavailable(daemons[1], 'shut', 'shut:w');
     redis.resume();
     await waitUntil(async () => (await check(1, ['shut:e']))[0] === 'OK');
   });

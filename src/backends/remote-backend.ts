@@ -48,6 +48,8 @@ export interface BatchDecision {
   /** How long before it opens the server grants a slot: a check succeeds from then on. */
   readonly lookaheadMs?: Millis;
   readonly refusal: Decision | undefined;
+  /** What the last granted waiter left, where that is known. */
+  readonly remaining?: number | undefined;
   readonly decidedAt: Millis;
   /** `usableUntil` of each granted waiter. */
   readonly usableUntils?: readonly Millis[];
@@ -175,6 +177,8 @@ export type FairWaitResult =
       readonly verdict: 'allow';
       readonly dueAt: Millis;
       readonly fromFallback: boolean;
+      /** What its key had left, where that is known. */
+      readonly remaining?: number | undefined;
       /** The lease of the call, where the server counts calls in flight. */
       readonly leaseId?: string | undefined;
       /** The id by which the server remembers the call. */
@@ -186,6 +190,8 @@ export type FairWaitResult =
       readonly reason: 'never' | 'too-long' | 'queue-full' | 'closed';
       /** Of a limit with several rules: the one that the call waited for. */
       readonly rule?: string | undefined;
+      /** True if the server was unavailable and `onUnavailable` made the last decision. */
+      readonly fromFallback?: boolean;
     };
 
 /** The decision of a closed limiter, which never opens again. */

@@ -26,7 +26,7 @@ export const stateKindOf = ({ specs = [] }: Policy): string =>
     .join('+');
 
 /** The Retry-After of a refusal during an outage: the server may be available again by then. */
-const UNAVAILABLE_RETRY_MS: Millis = 500;
+export const UNAVAILABLE_RETRY_MS: Millis = 500;
 
 /** Fail open or fail closed: the decision while the server is unavailable. */
 export const decideUnavailable = (onUnavailable: 'deny' | 'allow'): Decision =>

@@ -1,5 +1,6 @@
 /** `sluice <backend>`: prints the admin page of a backend of a running daemon. */
 
+import { toPrintableLine } from '../core/printable.ts';
 import type { BackendPage, TextTable } from '../daemon/backends/registry.ts';
 import { alignColumns } from './chart/table.ts';
 import { ADMIN_FLAGS, ADMIN_FLAGS_HELP, fetchPage } from './framework/admin-client.ts';
@@ -32,10 +33,7 @@ example:
 });
 
 function printableLines(part: string | TextTable): string[] {
-  if (typeof part === 'string') return [toPrintable(part)];
-  const rows = part.map((row) => row.map(toPrintable));
+  if (typeof part === 'string') return [toPrintableLine(part)];
+  const rows = part.map((row) => row.map(toPrintableLine));
   return alignColumns(rows, '  ', 1).map((line) => `  ${line}`);
 }
-
-/** Names come from other machines: control characters must not reach the terminal. */
-const toPrintable = (text: string): string => text.replace(/\p{Cc}/gu, '?');

@@ -4,6 +4,7 @@ import type { CheckItem, Client } from '../client/index.ts';
 import { systemClock } from '../core/clock.ts';
 import { NEVER } from '../core/decision.ts';
 import { RejectedError } from '../core/errors.ts';
+import { toPrintableLine } from '../core/printable.ts';
 import { formatRetryAfter } from './chart/format.ts';
 import { CONNECTION_FLAGS, connectByFlags, messageOf, parseTime } from './daemon-connection.ts';
 import {
@@ -105,7 +106,7 @@ examples:
       }
       const isAllowed = decision.verdict === 'allow';
       terminal.print(
-        values.json ? JSON.stringify(decision, omitInfiniteRemaining) : formatDecision(decision),
+        toPrintableLine(values.json ? JSON.stringify(decision) : formatDecision(decision)), // JSON writes never as null
       );
       return isAllowed ? EXIT_OK : EXIT_CHECK_FAILED;
     } finally {
@@ -141,7 +142,7 @@ const REASON_TEXTS: Readonly<Record<string, string>> = {
 function formatDecision(decision: CheckReply): string {
   if (decision.verdict === 'allow') {
     if (decision.reason === 'overload') return 'OK: daemon overloaded, not counted';
-    return decision.remaining === Infinity ? 'OK' : `OK, ${decision.remaining} left`;
+    return decision.remaining === undefined ? 'OK' : `OK, ${decision.remaining} left`;
   }
   if (decision.reason === 'banned') {
     const until = new Date(systemClock.now() + decision.retryAfterMs);
@@ -152,7 +153,3 @@ function formatDecision(decision: CheckReply): string {
   const left = decision.remaining ? `, ${decision.remaining} left` : '';
   return `NO${by}${left}: ${reason}${formatRetryAfter(decision.retryAfterMs, 'try again in')}`;
 }
-
-/** JSON writes Infinity as null. For `retryAfterMs` that means never; an unlimited `remaining` is left out. */
-const omitInfiniteRemaining = (name: string, value: unknown): unknown =>
-  name === 'remaining' && value === Infinity ? undefined : value;

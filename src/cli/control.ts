@@ -1,5 +1,6 @@
 /** `sluice ban`, `unban`, `override`, `reset`, `controls`: control keys of a running daemon. */
 
+import { toPrintableLine } from '../core/printable.ts';
 import { alignColumns } from './chart/table.ts';
 import {
   ADMIN_FLAGS,
@@ -11,6 +12,7 @@ import {
 import {
   type Command,
   CommandError,
+  EXIT_CHECK_FAILED,
   EXIT_OK,
   onlyPositional,
   parseFlagValue,
@@ -36,10 +38,13 @@ interface ControlView {
 
 const TOKEN_HELP = 'The admin token, if the daemon has one, comes from $SLUICE_ADMIN_TOKEN.';
 
-/** Keys come from clients: control characters must not reach the terminal. */
-const toPrintable = (text: string): string => text.replace(/\p{Cc}/gu, '?');
+interface ChangeView {
+  readonly warnings?: readonly string[];
+  readonly unsaved?: string;
+  readonly unshared?: string;
+}
 
-/** Warns if a crash of the daemon would undo the change, or if its peers do not get it. */
+/** Warns if the change has no effect, a crash of the daemon would undo it, or its peers do not get it. */
 async function change(
   path: string,
   flags: AdminFlags,
@@ -49,10 +54,11 @@ async function change(
   const { exact, ...given } = fields;
   const named = exact ? { ...given, key: { exact: given.key } } : given;
   const result = await requestAdmin('POST', path, flags, undefined, named).catch(inFlags);
-  const { unsaved, unshared } = result as Partial<Record<'unsaved' | 'unshared', string>>;
-  if (unsaved !== undefined) terminal.error(toPrintable(`warning: not saved: ${unsaved}`));
+  const { warnings = [], unsaved, unshared } = result as ChangeView;
+  for (const warning of warnings) terminal.error(toPrintableLine(`warning: ${warning}`));
+  if (unsaved !== undefined) terminal.error(toPrintableLine(`warning: not saved: ${unsaved}`));
   if (unshared !== undefined)
-    terminal.error(toPrintable(`warning: not shared with peers: ${unshared}`));
+    terminal.error(toPrintableLine(`warning: not shared with peers: ${unshared}`));
   return result;
 }
 
@@ -79,8 +85,8 @@ function printControl(view: ControlView, terminal: Terminal): void {
   const { kind, limit, until, note, pattern } = view;
   const where = limit === undefined ? '' : ` in ${limit}`;
   const why = note === undefined ? '' : ` (${note})`;
-  terminal.print(toPrintable(`${kind} ${keyText(view)}${where} until ${until}${why}`));
-  if (pattern !== undefined) terminal.print(toPrintable(`pattern: ${pattern}`));
+  terminal.print(toPrintableLine(`${kind} ${keyText(view)}${where} until ${until}${why}`));
+  if (pattern !== undefined) terminal.print(toPrintableLine(`pattern: ${pattern}`));
 }
 
 export const ban: Command = {
@@ -127,7 +133,7 @@ example:
     const { values: flags, positionals } = readArgs(args, { ...ADMIN_FLAGS, exact: SWITCH });
     const key = onlyPositional(positionals, 'key');
     await change('/unban', flags, { key, exact: flags.exact }, terminal);
-    terminal.print(toPrintable(`${key} is no longer banned`));
+    terminal.print(toPrintableLine(`${key} is no longer banned`));
     return EXIT_OK;
   },
 };
@@ -160,7 +166,7 @@ example:
     if (flags.remove) {
       const key = onlyPositional(positionals, 'key');
       await change('/remove-override', flags, { key, ...named }, terminal);
-      terminal.print(toPrintable(`the override of ${key} is removed`));
+      terminal.print(toPrintableLine(`the override of ${key} is removed`));
       return EXIT_OK;
     }
     const [key, rate, duration] = words(positionals, 'a key, a rate and a duration', 3);
@@ -197,13 +203,16 @@ example:
     const { limit, exact } = flags;
     const fields = { key, exact, ...(limit !== undefined && { limit }) };
     const result = await change('/reset', flags, fields, terminal);
-    const { reset: done = [], failed = [] } = result as Partial<
-      Record<'reset' | 'failed', readonly string[]>
-    >;
+    const {
+      reset: done = [],
+      failed = [],
+      shared = [],
+    } = result as Partial<Record<'reset' | 'failed' | 'shared', readonly string[]>>;
     const where = done.length > 0 ? `is reset in ${done.join(', ')}` : 'is in no limit';
     const not = failed.length > 0 ? `; not in ${failed.join(', ')}: see the log` : '';
-    terminal.print(toPrintable(`${key} ${where}${not}`));
-    return EXIT_OK;
+    const other = shared.length > 0 ? `; not in ${shared.join(', ')}: one count for all keys` : '';
+    terminal.print(toPrintableLine(`${key} ${where}${not}${other}`));
+    return done.length > 0 && failed.length === 0 ? EXIT_OK : EXIT_CHECK_FAILED;
   },
 };
 
@@ -225,16 +234,17 @@ example:
     const page = (await fetchPage('/controls', flags)) as { readonly controls: ControlView[] };
     if (flags.json) terminal.print(JSON.stringify(page, undefined, 2));
     else if (page.controls.length === 0) terminal.print('no bans and no overrides');
-    else for (const line of tableOf(page.controls)) terminal.print(line);
+    else for (const line of controlLines(page.controls)) terminal.print(line);
     return EXIT_OK;
   },
 };
 
-function tableOf(views: readonly ControlView[]): string[] {
+/** Bans and overrides as a table, without control characters. */
+export function controlLines(views: readonly ControlView[]): string[] {
   const rows = views.map((view) => {
     const { kind, limit = '', rule, until, note = '' } = view;
     const ruleText = rule === undefined ? '' : JSON.stringify(rule);
-    return [kind, keyText(view), limit, ruleText, until, note].map(toPrintable);
+    return [kind, keyText(view), limit, ruleText, until, note].map(toPrintableLine);
   });
   return alignColumns([['kind', 'key', 'limit', 'rule', 'until', 'note'], ...rows], '  ', 6);
 }

@@ -1,5 +1,6 @@
 /** `sluice explain`: which limits of a configuration apply to a key, and why. */
 
+import { toPrintableLine } from '../core/printable.ts';
 import type { BackendModule } from '../daemon/backends/registry.ts';
 import { toBinaryKey } from '../daemon/keys/binary-key.ts';
 import { explainRoute } from '../daemon/router/explain.ts';
@@ -39,10 +40,11 @@ example:
       terminal.print(JSON.stringify({ key: text, ...explained }, undefined, 2));
       return EXIT_OK;
     }
-    terminal.print(`${JSON.stringify(text)}: ${explained.summary}`);
+    const print = (line: string): void => terminal.print(toPrintableLine(line));
+    print(`${JSON.stringify(text)}: ${explained.summary}`);
     for (const { name, isApplied, rule, reason } of explained.limits) {
-      terminal.print(`  ${isApplied ? '✓' : '·'} ${name}: ${reason}`);
-      if (isApplied) terminal.print(`      ${JSON.stringify(rule)}`);
+      print(`  ${isApplied ? '✓' : '·'} ${name}: ${reason}`);
+      if (isApplied) print(`      ${JSON.stringify(rule)}`);
     }
     return EXIT_OK;
   },

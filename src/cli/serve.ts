@@ -32,6 +32,7 @@ import {
   type Terminal,
 } from './framework/command.ts';
 import { configPath, requireConfig } from './framework/configuration.ts';
+import { logWarnings } from './framework/log-warnings.ts';
 import { connectServiceManager } from './framework/service-manager.ts';
 
 export const serveCommand = (modules: readonly BackendModule[]): Command => ({
@@ -132,6 +133,7 @@ async function serveUntilStopped(
 ): Promise<number> {
   let settings = (): LogSettings => config.log;
   const log = createLog(terminal.log, () => settings(), systemClock);
+  logWarnings(process, log);
   const serviceManager = connectServiceManager(process.env);
   const workers = config.workers > 0 ? await WorkerPool.start(config.workers, log) : undefined;
   const starting = start(log, workers);

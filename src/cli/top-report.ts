@@ -1,6 +1,6 @@
 /** What `sluice top` shows: rates of limits between two readings of a daemon, and its most denied or most called keys. */
 
-import { toPrintable } from '../core/printable.ts';
+import { toPrintableLine } from '../core/printable.ts';
 import type { TopCalled } from '../daemon/calls/call-recorder.ts';
 import { hottestKeys } from '../daemon/calls/hottest-keys.ts';
 import type { SourceName } from '../daemon/key-counts/sources.ts';
@@ -61,7 +61,7 @@ interface LimitRates extends LimitCounters {
 /** A limit's name, or the reason where no limit was exhausted. */
 export const causeText = ({ limit, reason, command, shadow }: Partial<SourceName>): string => {
   const by = [reason, limit ?? command].filter((word) => word !== undefined).join(' of ');
-  return toPrintable(shadow ? `${by} (shadow)` : by);
+  return toPrintableLine(shadow ? `${by} (shadow)` : by);
 };
 
 /** The rates between two readings; a counter that has fallen began anew. */
@@ -200,7 +200,7 @@ function calledTable({ called, span, spanSeconds }: TopReport): string[][] {
   ];
 }
 
-const keyText = (key: string): string => toPrintable(key) || '""';
+const keyText = (key: string): string => toPrintableLine(key) || '""';
 
 function limitTable({ limits }: TopReport, columns: number): string[] {
   const rows = limits.map((limit) => {

@@ -1,7 +1,8 @@
 /** What `sluice why` tells about a key: the limits that apply, its state now, its denials, and what to do. */
 
-import { toPrintable } from '../core/printable.ts';
-import { formatDuration } from './chart/format.ts';
+import { toPrintableLine } from '../core/printable.ts';
+import { UNLIMITED } from '../policies/busy.ts';
+import { formatTime } from './chart/format.ts';
 import { alignColumns } from './chart/table.ts';
 import { type Cause, causeText } from './top-report.ts';
 
@@ -32,6 +33,8 @@ interface LimitState {
   readonly name: string;
   readonly isAvailable?: false;
   readonly remaining?: number;
+  /** What it has learnt, of a limit that learns. */
+  readonly limit?: number;
   readonly opensInMs?: number | null;
   readonly by?: string;
   readonly locks?: number;
@@ -56,7 +59,7 @@ export function whyLines(key: string, since: string, pages: KeyPages): string[] 
   const { explained, denied } = pages;
   const applied = explained.limits.filter(({ isApplied }) => isApplied);
   return [
-    `${toPrintable(JSON.stringify(key))}: ${stateNow(pages)}`,
+    `${toPrintableLine(JSON.stringify(key))}: ${stateNow(pages)}`,
     `limits: ${explained.summary}`,
     ...applied.flatMap(({ name, rule, reason }) => [
       `  ${name}: ${reason}`,
@@ -65,7 +68,7 @@ export function whyLines(key: string, since: string, pages: KeyPages): string[] 
     ]),
     ...deniedLines(denied, since),
     ...adviceOf(pages),
-  ].map(toPrintable);
+  ].map(toPrintableLine);
 }
 
 function stateNow({ explained, inspected }: KeyPages): string {
@@ -74,7 +77,11 @@ function stateNow({ explained, inspected }: KeyPages): string {
   if (refusing.length === 0) return 'a call would be allowed now';
   const causeOf = ({ by, name, lockedMs }: LimitState): string =>
     `${by ?? name}${lockedMs === undefined ? '' : ' (locked)'}`;
-  return `denied now by ${refusing.map(causeOf).join(', ')}`;
+  const unavailable = refusing.filter(({ isAvailable }) => isAvailable === false);
+  if (unavailable.length === refusing.length)
+    return `\`onUnavailable\` decides now: the backend of ${unavailable.map(({ name }) => name).join(', ')} is unavailable`;
+  const exhausted = refusing.filter(({ isAvailable }) => isAvailable !== false);
+  return `denied now by ${exhausted.map(causeOf).join(', ')}`;
 }
 
 /** The limits that refuse a call of cost 1 now, shadow limits left out. */
@@ -90,13 +97,14 @@ function stateOf(state: LimitState | undefined): string {
   if (!state || state.isAvailable === false) return 'its backend is unavailable';
   if (state.lockedMs !== undefined)
     return `locked by a lock-out (lock ${state.locks}), opens ${whenText(state.lockedMs)}`;
+  if (state.limit === UNLIMITED) return 'not limited: no reply was busy yet, or not lately';
   const left = `${Math.floor(Math.max(0, state.remaining ?? 0))} left`;
   return state.opensInMs === 0 ? left : `${left}, a call fits ${whenText(state.opensInMs)}`;
 }
 
 function whenText(ms: number | null | undefined): string {
   if (ms === undefined || ms === 0) return 'when a call in flight settles';
-  return ms === null ? 'never' : `in ${formatDuration(ms)}`;
+  return ms === null ? 'never' : `in ${formatTime(ms)}`;
 }
 
 function deniedLines({ denials, lastHours }: KeyPages['denied'], since: string): string[] {
@@ -138,6 +146,9 @@ const ADVICE: Readonly<Record<string, string>> = {
   unavailable:
     'the backend of the limit did not reply: see the log, and `onUnavailable` of the limit',
   overload: 'the daemon was overloaded, and the limit fails closed: see `overload`, or add daemons',
+  'queue-full': 'too many calls waited: raise `bounds.waiting`, or let clients wait for less time',
+  'further-limits':
+    'more than 100 limits deny calls, and these share one record: see what each limit has left above',
   'permits-full': 'clients hold too many permits: settle them, or lower `permitTimeout`',
   locked: 'the lock ends by itself; `sluice reset` ends it now, if the failures were not an attack',
   cooldown: 'the key is in a Retry-After cool-down that a client reported; it ends by itself',
@@ -146,10 +157,8 @@ const ADVICE: Readonly<Record<string, string>> = {
 function adviceOf({ explained, inspected, denied }: KeyPages): string[] {
   const advice = new Set<string>();
   if (inspected.verdict === 'deny') advice.add(ADVICE[inspected.reason ?? ''] ?? explained.summary);
-  for (const { name, by, opensInMs, lockedMs } of refusingLimits(explained, inspected)) {
-    const cooldown = by?.endsWith('cooldown') ? 'cooldown' : undefined;
-    advice.add(adviceForLimit(name, lockedMs === undefined ? cooldown : 'locked', opensInMs));
-  }
+  for (const state of refusingLimits(explained, inspected))
+    advice.add(adviceForLimit(state.name, reasonOf(state), state.opensInMs));
   for (const { limit = '', command, shadow, retryAfterMs, ...denial } of denied.denials) {
     const reason = denial.lockedUntil === undefined ? denial.reason : 'locked';
     if (shadow) advice.add(`${limit}: shadow mode, nothing was refused`);
@@ -158,6 +167,13 @@ function adviceOf({ explained, inspected, denied }: KeyPages): string[] {
   }
   if (advice.size === 0) return [];
   return ['what to do:', ...[...advice].map((text) => `  ${text}`)];
+}
+
+/** Why a limit refuses a call now, if it is not simply exhausted. */
+function reasonOf({ isAvailable, by, lockedMs }: LimitState): string | undefined {
+  if (isAvailable === false) return 'unavailable';
+  if (lockedMs !== undefined) return 'locked';
+  return by?.endsWith('cooldown') ? 'cooldown' : undefined;
 }
 
 function adviceForLimit(

@@ -41,11 +41,11 @@ export interface AcquireOptions extends CheckOptions, FlowOptions {
 }
 
 /** Never `wait`: the daemon reserves nothing. */
-type ImmediateDecision = Exclude<Decision, { verdict: 'wait' }>;
+type ImmediateDecision = { readonly verdict: 'allow' } | Extract<Decision, { verdict: 'deny' }>;
 
 /** The decision of the daemon, or of `onUnavailable` in its place. */
 export type CheckResult = ImmediateDecision & {
-  /** What is left, also after a refusal. Infinity: unlimited or unknown; left out of a refusal where it is unknown. */
+  /** What is left, also after a refusal. Left out where it is unknown, or no limit counts the key. */
   readonly remaining?: number;
   /** The limit that refused. */
   readonly limit?: string;
@@ -75,6 +75,8 @@ export interface TakeResult {
   readonly taken: number;
   /** The permit for `giveBack`, with `withPermit`. */
   readonly permit?: string;
+  /** Set if none was taken because the backend of a limit is unavailable. */
+  readonly reason?: 'unavailable';
   /** Set if `onUnavailable` decided: why. Then `taken` is all or nothing. */
   readonly unavailable?: UnavailableError;
   /** Set if the daemon rejected the key, the amount or a burst: why. Then `taken` is 0. */

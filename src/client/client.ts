@@ -138,8 +138,8 @@ class DaemonClient implements Client {
   async takeUpTo(key: string, max: number, options?: CheckOptions): Promise<TakeResult> {
     const reply = await this.#send(takeUpToCommand(key, max, options));
     const result =
-      Array.isArray(reply) && reply.length === 2
-        ? { taken: reply[0], ...(reply[1] !== '' && { permit: reply[1] }) }
+      Array.isArray(reply) && (reply.length === 2 || reply[2] === 'unavailable')
+        ? toTakeResult(reply)
         : this.#undecidedTake(max, this.#whyUndecided(reply));
     if (result.taken > 0) this.#allowed++;
     else if (max > 0) this.#denied++;
@@ -188,7 +188,7 @@ class DaemonClient implements Client {
     if (isAllowed === 1) {
       return {
         verdict: 'allow',
-        remaining: remaining < 0 ? Infinity : remaining,
+        ...(remaining >= 0 && { remaining }),
         ...(permit !== '' && { permit }),
         ...(reason === 'overload' && { reason }),
       };
@@ -228,7 +228,7 @@ class DaemonClient implements Client {
     this.#fallbacks++;
     if (this.#settings.onUnavailable === 'allow') {
       warnOfFailOpen(error, this.#connection.name);
-      return { verdict: 'allow', remaining: Infinity, unavailable: error };
+      return { verdict: 'allow', unavailable: error };
     }
     return { verdict: 'deny', retryAfterMs: backoffMs, unavailable: error };
   }
@@ -236,6 +236,14 @@ class DaemonClient implements Client {
 
 const isError = (reply: RespValue | RequestError): reply is RequestError =>
   reply instanceof UnavailableError || reply instanceof RejectedError;
+
+function toTakeResult([taken, permit, reason]: readonly RespValue[]): TakeResult {
+  return {
+    taken: Number(taken),
+    ...(permit !== '' && { permit: String(permit) }),
+    ...(reason === 'unavailable' && { reason }),
+  };
+}
 
 function isDone(reply: RespValue | RequestError): boolean {
   warnIfRejected(reply);

@@ -6,7 +6,7 @@
  */
 
 import type { Clock } from './clock.ts';
-import { toPrintable } from './printable.ts';
+import { toPrintableLine } from './printable.ts';
 
 /** From the least to the most severe. */
 export const LOG_LEVELS = ['info', 'warn', 'error'] as const;
@@ -36,7 +36,7 @@ export function createLog(
       format === 'json'
         ? JSON.stringify({ time, level, message, ...fields })
         : `${time} ${level} ${formatLine(message, fields)}`;
-    write(toPrintable(line));
+    write(toPrintableLine(line));
   };
 }
 

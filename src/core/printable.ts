@@ -10,10 +10,13 @@ const OBEYED = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
 const escapeUnit = (unit: string): string =>
   `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`;
 
-/** Newlines and tabs stay. */
+const escapeAll = (characters: string): string => characters.split('').map(escapeUnit).join('');
+
+/** A text of several lines: newlines and tabs stay. */
 export const toPrintable = (text: string): string =>
   text.replace(OBEYED, (character) =>
-    character === '\n' || character === '\t'
-      ? character
-      : character.split('').map(escapeUnit).join(''),
+    character === '\n' || character === '\t' ? character : escapeAll(character),
   );
+
+/** A key, a name, or a line with one: a newline would begin a line that reads as another entry. */
+export const toPrintableLine = (text: string): string => text.replace(OBEYED, escapeAll);

@@ -20,6 +20,7 @@ import type { Log } from '../core/log.ts';
 import { type Random, systemRandom } from '../core/random.ts';
 import { backgroundIdle, nextTurn, runInSlices } from '../core/steps.ts';
 import { SyncLimiter } from '../limiter/sync-limiter.ts';
+import { UNLIMITED } from '../policies/busy.ts';
 import { BACKENDS } from './backends/registry.ts';
 import { CallRecorder } from './calls/call-recorder.ts';
 import type { OverloadConfig } from './config/overload.ts';
@@ -299,6 +300,7 @@ export class Daemon {
       durations: turns.durations,
       snapshots: this.#snapshotter,
       staticDenials: router.staticDenials,
+      controls: this.controls,
       backends,
       workers,
     };
@@ -522,7 +524,7 @@ function logDecreases(limiter: SyncLimiter, log: Log): () => void {
     log('warn', 'limit decreased by back-pressure', {
       limit: fields.limit,
       key: toKeyText(fields.key),
-      from: round(fields.from),
+      from: fields.from === UNLIMITED ? 'unlimited' : round(fields.from),
       to: round(fields.to),
       ...(fields.pacePerSecond !== undefined && { pace: round(fields.pacePerSecond) }),
       cause: fields.cause ?? '',

@@ -37,6 +37,8 @@ export interface MetricSources {
   readonly snapshots: { readonly status: SnapshotStatus };
   /** Calls denied without counting, by reason. */
   readonly staticDenials: Readonly<Record<string, number>>;
+  /** Set at run time, in effect. */
+  readonly controls: { readonly counts: Readonly<Record<string, number>> };
   readonly workers?: { metrics(): readonly MetricFamily[] } | undefined;
 }
 
@@ -178,6 +180,11 @@ export class Metrics {
         'sluice_static_denials_total',
         'Calls denied without counting, by reason: a deny list, a ban, or no limit matches.',
         Object.entries(denials).map(([reason, count]) => [{ reason }, count]),
+      ),
+      gauge(
+        'sluice_controls',
+        'Bans and overrides in effect that were set at run time.',
+        Object.entries(this.#sources.controls.counts).map(([kind, count]) => [{ kind }, count]),
       ),
       gauge(
         'sluice_snapshot_timestamp_seconds',

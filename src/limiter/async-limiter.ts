@@ -11,7 +11,7 @@ import {
   type RemoteBackendFactory,
   type RemoteDecision,
 } from '../backends/remote-backend.ts';
-import { stateKindOf } from '../backends/remote-limit.ts';
+import { stateKindOf, UNAVAILABLE_RETRY_MS } from '../backends/remote-limit.ts';
 import { type Millis, timersEndWithRequest } from '../core/clock.ts';
 import { type AttemptOutcome, type Decision, deny } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
@@ -50,7 +50,7 @@ import {
   type SettleOptions,
   type WaitOptions,
 } from './validate.ts';
-import type { QueueSettings } from './wait-scheduler.ts';
+import type { QueueSettings, WaitRefusal } from './wait-scheduler.ts';
 
 /** A `Limiter` whose backend decides elsewhere: every result is a promise. */
 export interface RemoteLimiter extends Pick<Limiter, 'name' | 'on'> {
@@ -261,10 +261,28 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
 
   /** The refusal of a call that the backend, or its fallback, has just denied. */
   refuseReply(key: string, cost: number, decision: Denied, fromFallback = false): Refusal {
-    const { retryAfterMs } = decision;
-    return fromFallback && !this.isClosed && this.#backend.onUnavailable === 'deny'
-      ? this.refuse(key, cost, { retryAfterMs, reason: 'unavailable' }, 0)
+    return fromFallback && this.#failsClosed
+      ? this.refuse(key, cost, { ...decision, reason: 'unavailable' }, 0)
       : this.refuseNow(key, cost, decision);
+  }
+
+  /** The refusal of a call that has waited, or would have to. */
+  refuseWait(key: string, cost: number, refused: WaitRefusal, waitedMs: Millis): Refusal {
+    const { fromFallback, reason, rule } = refused;
+    if (!fromFallback || reason !== 'too-long' || !this.#failsClosed)
+      return this.refuse(key, cost, refused, waitedMs, rule);
+    this.#fallbackCount++;
+    const retryAfterMs = Math.max(refused.retryAfterMs, UNAVAILABLE_RETRY_MS);
+    return this.refuse(key, cost, { retryAfterMs, reason: 'unavailable' }, waitedMs);
+  }
+
+  get #failsClosed(): boolean {
+    return this.#backend.onUnavailable === 'deny' && !this.isClosed;
+  }
+
+  /** True while the backend is unavailable and `onUnavailable` denies every call. */
+  get isFailingClosed(): boolean {
+    return !this.#backend.isAvailable && this.#failsClosed;
   }
 
   async acquire(
@@ -295,10 +313,10 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
         throw error;
       });
       waitedMs = Math.max(0, this.clock.now() - since);
-      if (result.verdict === 'deny') return this.refuse(key, cost, result, waitedMs, result.rule);
+      if (result.verdict === 'deny') return this.refuseWait(key, cost, result, waitedMs);
       if ('usableUntil' in result && this.#isTooLate(result.usableUntil)) continue;
       if (result.fromFallback) this.#fallbackCount++;
-      return this.#issuePermit(key, cost, result, waitedMs);
+      return this.#issuePermit(key, cost, result, waitedMs, result.remaining);
     }
   }
 

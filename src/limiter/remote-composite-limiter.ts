@@ -233,8 +233,10 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
       return this.#issuePermit(key, cost, this.#takeGranted(result.leaseId ?? ''), waitedMs);
     const { by, decision } = this.#refusals.get(key) ?? { by: calls[0], decision: undefined };
     const isClosed = decision?.reason === 'closed';
-    const refusal = isClosed ? CLOSED_REFUSAL : result;
-    return by.limiter.refuse(by.key, by.cost, refusal, waitedMs, decision?.rule);
+    const refusal = isClosed ? CLOSED_REFUSAL : { ...result, rule: decision?.rule };
+    return by.limiter instanceof AsyncLimiter
+      ? by.limiter.refuseWait(by.key, by.cost, refusal, waitedMs)
+      : by.limiter.refuse(by.key, by.cost, refusal, waitedMs, decision?.rule);
   }
 
   /** For the first waiter of a key: charges what it costs, and keeps that until the waiter takes it. */
@@ -246,7 +248,8 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
       const [oldest] = this.#refusals.keys();
       if (this.#refusals.size >= MAX_REFUSALS) this.#refusals.delete(oldest);
       this.#refusals.set(key, reserved);
-      return { granted: 0, refusal: reserved.decision, decidedAt };
+      const { decision: refusal, fromFallback = false } = reserved;
+      return { granted: 0, refusal, decidedAt, fromFallback };
     }
     const leaseId = String(++this.#lastGrant);
     this.#granted.set(leaseId, reserved);

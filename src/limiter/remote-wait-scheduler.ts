@@ -91,6 +91,8 @@ interface KeyQueue {
   opensAt: Millis | undefined;
   /** Of several rules: the one that refused the first waiter, as of the last check. */
   rule: string | undefined;
+  /** Whether `onUnavailable` made the last decision. */
+  fromFallback: boolean;
 }
 
 /** When a refused queue checks again. */
@@ -185,14 +187,14 @@ export class RemoteWaitScheduler {
       const position = { queueId, cost, arrival: Infinity, priority, flow };
       const turnInMs = this.#turnIn(position, this.#options.clock.now());
       if (turnInMs > maxWaitMs || maxWaitMs <= 0)
-        return Promise.resolve(this.#refusal({ key }, turnInMs, 'too-long'));
+        return Promise.resolve(this.#refusal({ queueId }, turnInMs, 'too-long'));
     }
     if (
       queue &&
       this.#waiters.isFull &&
       !this.#refuseLastOfLongest(queue.waiters.size, queue, flow)
     )
-      return Promise.resolve(this.#refusal({ key }, 0, 'queue-full'));
+      return Promise.resolve(this.#refusal({ queueId }, 0, 'queue-full'));
     return new Promise((resolve, reject) => {
       const waiter: QueuedWaiter = {
         key,
@@ -242,6 +244,7 @@ export class RemoteWaitScheduler {
       pollMs: INITIAL_POLL_MS,
       opensAt: undefined,
       rule: undefined,
+      fromFallback: false,
     };
     created.waiters.add(waiter);
     this.#queues.set(id, created);
@@ -283,6 +286,7 @@ export class RemoteWaitScheduler {
       front.map(({ cost }) => cost),
     );
     const { granted, decidedAt, lastDueInMs = 0, lookaheadMs = 0, fromFallback = false } = batch;
+    queue.fromFallback = fromFallback;
     const last = lastDueInMs > 0 ? front[granted - 1] : undefined;
     for (const [n, waiter] of front.slice(0, granted).entries()) {
       const waitMs = waiter === last ? lastDueInMs : 0;
@@ -292,6 +296,7 @@ export class RemoteWaitScheduler {
         usableUntil: batch.usableUntils?.[n],
         fromFallback,
         leaseId: batch.leaseIds?.[n],
+        remaining: n === granted - 1 ? batch.remaining : undefined,
       };
       if (waiter.isWaiting) waiters.onServed?.(waiter);
       if (waitMs > 0) this.#reserve(waiter, grant, waitMs);
@@ -307,10 +312,14 @@ export class RemoteWaitScheduler {
     const checkOne = async (waiter: QueuedWaiter): Promise<Millis | undefined> => {
       const reply = await this.#options.backend.check(key, waiter.cost);
       const { decision, decidedAt, usableUntil, leaseId, fromFallback = false } = reply;
+      queue.fromFallback = fromFallback;
       if (decision.verdict === 'deny') return this.#retryDelayOf(queue, waiter, decision);
       const waitMs = decision.verdict === 'wait' ? decision.waitMs : 0;
       const dueAt = decidedAt + waitMs;
-      const grant: RemoteGrant = { verdict: 'allow', dueAt, usableUntil, fromFallback, leaseId };
+      const remaining =
+        decision.verdict === 'allow' && !fromFallback ? decision.remaining : undefined;
+      const about = { usableUntil, fromFallback, leaseId, remaining };
+      const grant: RemoteGrant = { verdict: 'allow', dueAt, ...about };
       if (waiter.isWaiting) waiters.onServed?.(waiter);
       if (decision.verdict === 'wait') this.#reserve(waiter, grant, waitMs);
       else this.#grant(waiter, grant);
@@ -397,9 +406,17 @@ export class RemoteWaitScheduler {
     return Math.ceil(opensInMs + (this.#options.paceMs?.(unitsBehind) ?? 0));
   }
 
-  #refusal({ key }: Pick<QueuedWaiter, 'key'>, ms: Millis, reason: WaitRefusal['reason']) {
-    const rule = this.#queues.get(key)?.rule;
-    return rule === undefined ? waitRefusal(ms, reason) : { ...waitRefusal(ms, reason), rule };
+  #refusal(
+    { queueId }: Pick<QueuedWaiter, 'queueId'>,
+    ms: Millis,
+    reason: WaitRefusal['reason'],
+  ): WaitRefusal {
+    const { rule, fromFallback = false } = this.#queues.get(queueId) ?? {};
+    return {
+      ...waitRefusal(ms, reason),
+      ...(rule !== undefined && { rule }),
+      ...(fromFallback && { fromFallback }),
+    };
   }
 
   /** Refuses the waiters whose turn comes after their deadline: the calls before each are served first. */

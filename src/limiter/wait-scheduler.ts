@@ -90,6 +90,8 @@ export interface WaitRefusal {
   readonly reason: RefusalReason;
   /** Of a remote limit with several rules: the one that the call waited for. */
   readonly rule?: string | undefined;
+  /** True if the server was unavailable and `onUnavailable` made the last decision. */
+  readonly fromFallback?: boolean;
 }
 
 export const waitRefusal = (retryAfterMs: Millis, reason: RefusalReason): WaitRefusal => ({

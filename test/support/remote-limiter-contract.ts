@@ -397,13 +397,16 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
       const then = performance.now();
       for (let n = 0; n < 100; n++) expect((await api.check('x')).verdict).toBe('deny');
       expect(performance.now() - then).toBeLessThan(10 * deadlineMs); // not 100 times one deadline
+      const unavailable = { verdict: 'deny', reason: 'unavailable', retryAfterMs: 500 };
+      expect(await api.tryAcquire('x')).toMatchObject(unavailable);
+      expect(await api.acquire('x', 1, { wait: 20 })).toMatchObject(unavailable);
     });
     const back = performance.now();
     await vi.waitFor(() => expect(api.stats().isAvailable).toBe(true), { timeout: 3000 });
     expect(performance.now() - back).toBeLessThan(1500);
     expect((await api.check('x')).verdict).toBe('allow');
     expect(availability).toEqual([false, true]);
-    expect(api.stats().fallback).toBe(101);
+    expect(api.stats().fallback).toBe(103);
   });
 
   test('id: a repeated call is charged once, at the same time and later', async () => {

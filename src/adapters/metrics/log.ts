@@ -25,7 +25,7 @@ import type { Duration } from '../../core/duration.ts';
 import { ConfigError, errorMessageOf, preview } from '../../core/errors.ts';
 import { formatLine } from '../../core/log.ts';
 import { isRecord, OptionReader } from '../../core/options.ts';
-import { toPrintable } from '../../core/printable.ts';
+import { toPrintableLine } from '../../core/printable.ts';
 import { emitProcessWarning } from '../../core/process-warning.ts';
 import type { AvailabilityEvent, LimitChangedEvent, LimitEvent } from '../../limiter/events.ts';
 import { internalsOf } from '../../limiter/internals.ts';
@@ -164,7 +164,7 @@ function consoleLine(message: string, fields: LimitingFields): string {
   const counted = Object.entries(fields).filter(
     ([name, value]) => value !== 0 || !LIMITING_KINDS.some((kind) => kind === name),
   );
-  return toPrintable(formatLine(message, Object.fromEntries(counted)));
+  return toPrintableLine(formatLine(message, Object.fromEntries(counted)));
 }
 
 const hasMethod = (logger: unknown, name: string): boolean =>

@@ -127,10 +127,12 @@ export class RedisBackend implements PrefetchSource {
       const { value, at } = await this.#context.send(key, `q${aheadMs} ${costs.join(' ')}`);
       const [count, dueIn, last] = String(value).split(' ');
       const granted = Number(count);
-      this.#observe(key, costs[Math.min(granted, costs.length - 1)], this.#read(last), true);
-      const refusal = granted < costs.length ? this.#read(last) : undefined;
+      const lastDecision = this.#read(last);
+      this.#observe(key, costs[Math.min(granted, costs.length - 1)], lastDecision, true);
+      const refusal = granted < costs.length ? lastDecision : undefined;
+      const remaining = lastDecision.verdict === 'allow' ? lastDecision.remaining : undefined;
       const lastDueInMs = Number(dueIn);
-      return { granted, lastDueInMs, lookaheadMs: aheadMs, refusal, decidedAt: at };
+      return { granted, lastDueInMs, lookaheadMs: aheadMs, refusal, remaining, decidedAt: at };
     } catch {
       return toBatchDecision(this.#fallbackDecision(key, costs[0]));
     }

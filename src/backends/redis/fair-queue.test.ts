@@ -79,7 +79,7 @@ describe.skipIf(redisServer() === undefined).each([
       staying = api.acquire('token');
       const leaving = api.acquire('token', 1, { signal: abort.signal });
       const impatient = api.acquire('token', 1, { wait: 50 });
-      expect(await impatient).toMatchObject({ verdict: 'deny', reason: 'too-long' });
+      expect(await impatient).toMatchObject({ verdict: 'deny', reason: 'unavailable' });
       abort.abort(new Error('enough'));
       await expect(leaving).rejects.toThrow('enough');
       expect(api.stats().waiting).toBe(1);

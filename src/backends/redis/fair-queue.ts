@@ -56,12 +56,15 @@ const MAX_AHEAD_MS: Millis = 1000;
 
 /** A refusal names the rule that the first waiter waits for. */
 const refusalIn = (
-  queue: Pick<KeyQueue, 'rule'> | undefined,
+  { rule, fromFallback = false }: Partial<KeyQueue> = {},
   reason: 'too-long' | 'queue-full',
-): FairWaitResult => {
-  const rule = queue?.rule;
-  return { verdict: 'deny', retryAfterMs: 0, reason, ...(rule !== undefined && { rule }) };
-};
+): FairWaitResult => ({
+  verdict: 'deny',
+  retryAfterMs: 0,
+  reason,
+  ...(rule !== undefined && { rule }),
+  ...(fromFallback && { fromFallback }),
+});
 
 /** No call has this flow: it takes the place of the longest one. */
 const NO_FLOW: Flow = { ...DEFAULT_FLOW, tenant: '' };
@@ -100,6 +103,8 @@ interface KeyQueue {
   readonly clockOffset: ClockOffset;
   /** Of several rules: the one that the first waiter waits for, as of the last reply. */
   rule: string | undefined;
+  /** Whether `onUnavailable` made the last decision. */
+  fromFallback: boolean;
 }
 
 export type SendCommand = (key: string, command: CommandText) => Promise<TimedReply>;
@@ -126,6 +131,11 @@ export interface FairQueueOptions {
   /** Records the lease of a call in flight, where these are counted. */
   readonly trackLease?: ((id: string, lease: GrantedLease) => void) | undefined;
 }
+
+/** What a reply says of a permit; a message says nothing of it. */
+type GrantDetails = Pick<GrantedLease, 'sentAt' | 'token'> & {
+  readonly remaining?: number | undefined;
+};
 
 /** The lease of an admitted call. */
 export interface GrantedLease {
@@ -248,7 +258,8 @@ export class FairQueue {
   #createQueue(key: string): KeyQueue {
     const flows = this.#options.order === 'fair' ? new FlowGroups<QueuedWaiter>() : undefined;
     const waiters = new Set<QueuedWaiter>();
-    const queue = { key, waiters, flows, clockOffset: new ClockOffset(), rule: undefined };
+    const state = { rule: undefined, fromFallback: false };
+    const queue = { key, waiters, flows, clockOffset: new ClockOffset(), ...state };
     this.#queues.set(key, queue);
     return queue;
   }
@@ -364,6 +375,7 @@ export class FairQueue {
   }
 
   #onReply(waiter: QueuedWaiter, value: ReplyValue, at: Millis, sentAt: Millis): void {
+    waiter.queue.fromFallback = false;
     if (value === 'late') {
       this.#waiters.resolve(waiter, refusalIn(waiter.queue, 'too-long'));
       return;
@@ -374,8 +386,9 @@ export class FairQueue {
     if (reply?.decision.verdict === 'deny') queue.rule = reply.decision.rule;
     if (reply) this.#options.fallback.observe(queue.key, cost, reply.decision);
     if (reply && reply.decision.verdict !== 'deny') {
-      const { dueInMs, token } = reply;
-      this.#onGrant(waiter, dueInMs, at + dueInMs, { sentAt, token });
+      const { dueInMs, token, decision } = reply;
+      const remaining = decision.verdict === 'allow' ? decision.remaining : undefined;
+      this.#onGrant(waiter, dueInMs, at + dueInMs, { sentAt, token, remaining });
     } else if (announced && announced.at >= at) {
       this.#onMessage(waiter, announced); // it is later than the reply, or of the same call
     } else if (reply?.decision.verdict === 'deny' && !isDeniedUntilSettle(reply.decision)) {
@@ -387,12 +400,7 @@ export class FairQueue {
   }
 
   /** The permit may not be due yet. It is used when Redis's clock surely shows its instant, and not before. */
-  #onGrant(
-    waiter: QueuedWaiter,
-    dueInMs: Millis,
-    dueAt: Millis,
-    lease?: Pick<GrantedLease, 'sentAt' | 'token'>,
-  ): void {
+  #onGrant(waiter: QueuedWaiter, dueInMs: Millis, dueAt: Millis, grant: GrantDetails = {}): void {
     if (!waiter.isWaiting || waiter.isGranted) return;
     waiter.isGranted = true;
     const { surely } = waiter.queue.clockOffset.localTimesOf(dueAt);
@@ -401,8 +409,10 @@ export class FairQueue {
     if (now + ms > waiter.deadline) {
       this.#waiters.resolve(waiter, refusalIn(waiter.queue, 'too-long'));
       this.#leaveQueue(waiter);
-    } else if (ms > 0) this.#startTimer(waiter, ms, () => this.#admit(waiter, dueAt, false));
-    else this.#admit(waiter, dueAt, false, lease);
+    } else if (ms > 0) {
+      const { remaining } = grant;
+      this.#startTimer(waiter, ms, () => this.#admit(waiter, dueAt, false, { remaining }));
+    } else this.#admit(waiter, dueAt, false, grant);
   }
 
   /** Redis is unavailable. True if the next waiter may try too; else this one stays queued and tries again. */
@@ -410,6 +420,7 @@ export class FairQueue {
     if (!waiter.isWaiting || waiter.isRequesting || waiter.isGranted) return true;
     const { fallback, clock } = this.#options;
     const decision = fallback.check(waiter.queue.key, waiter.cost);
+    waiter.queue.fromFallback = true;
     if (decision.verdict !== 'deny') {
       this.#leaveQueue(waiter);
       this.#admit(waiter, clock.now(), true);
@@ -426,13 +437,14 @@ export class FairQueue {
     waiter: QueuedWaiter,
     dueAt: Millis,
     fromFallback: boolean,
-    lease?: Pick<GrantedLease, 'sentAt' | 'token'>,
+    { remaining, ...lease }: GrantDetails = {},
   ): void {
     const { id, cost, queue } = waiter;
     const { trackLease } = this.#options;
     trackLease?.(id, { key: queue.key, cost, ...lease });
     const leaseId = trackLease && { leaseId: id };
-    this.#waiters.resolve(waiter, { verdict: 'allow', dueAt, fromFallback, ...leaseId });
+    const grant = { verdict: 'allow', dueAt, fromFallback, remaining } as const;
+    this.#waiters.resolve(waiter, { ...grant, ...leaseId });
   }
 
   /** Leaves Redis's queue, and gives back a permit that was granted meanwhile. */
@@ -459,6 +471,7 @@ export class FairQueue {
     try {
       const heartbeat = () => `b${this.#processId} ${this.#aheadMs} ${queuedWaiterId(queue)}`;
       const { value, at } = await this.#send(queue, heartbeat);
+      queue.fromFallback = false;
       if (value === '-') {
         for (const waiter of waiters) this.#requestPermit(waiter); // join again: a waiter still queued there keeps its place
         return;

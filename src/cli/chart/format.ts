@@ -22,6 +22,24 @@ export const formatSignificant = (value: number): string =>
 export const formatDuration = (ms: number): string =>
   ms < 1000 ? `${formatSignificant(ms)} ms` : `${formatSignificant(ms / 1000)} s`;
 
+const TIME_UNITS = [
+  ['d', 86_400_000],
+  ['h', 3_600_000],
+  ['min', 60_000],
+  ['s', 1000],
+] as const;
+
+/** A time for people, in its two largest units: `59 min 59 s`, `1 d 2 h`; below a minute as `formatDuration`. */
+export function formatTime(ms: number): string {
+  if (ms < 60_000) return formatDuration(ms);
+  const at = TIME_UNITS.findIndex(([, unitMs]) => ms >= unitMs);
+  const [[large, largeMs], [small, smallMs]] = TIME_UNITS.slice(at, at + 2);
+  const total = Math.ceil(ms / smallMs) * smallMs; // not too early
+  if (at > 0 && total >= TIME_UNITS[at - 1][1]) return formatTime(total);
+  const rest = Math.round((total % largeMs) / smallMs);
+  return `${Math.floor(total / largeMs)} ${large}${rest > 0 ? ` ${rest} ${small}` : ''}`;
+}
+
 /** A label of an axis: 0.25, 120, 5000, 20k, 3M. */
 export function formatShort(value: number): string {
   const [unit, suffix] = value >= 1e6 ? [1e6, 'M'] : value >= 1e4 ? [1e3, 'k'] : [1, ''];

@@ -1,6 +1,6 @@
 /** Reports of a replay and a plan as text for the terminal. */
 
-import { toPrintable } from '../../core/printable.ts';
+import { toPrintableLine } from '../../core/printable.ts';
 import { formatDuration, formatPercent } from '../chart/format.ts';
 import { alignColumns } from '../chart/table.ts';
 import { drawChart } from '../chart/terminal.ts';
@@ -160,7 +160,7 @@ function deniedTable(top: readonly DeniedKey[], total: number, columns: number):
 }
 
 function cutKey(key: string, most: number): string {
-  const text = toPrintable(key) || '""';
+  const text = toPrintableLine(key) || '""';
   return text.length > most ? `${text.slice(0, most - 1)}…` : text;
 }
 

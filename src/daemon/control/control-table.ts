@@ -74,7 +74,14 @@ export class ControlTable {
 
   /** Controls in effect. */
   get size(): number {
-    return this.#bansByKey.size + this.#bansByPattern.size + this.#overrides.size;
+    const { ban, override } = this.counts;
+    return ban + override;
+  }
+
+  /** Bans and overrides in effect. */
+  get counts(): Readonly<Record<'ban' | 'override', number>> {
+    const ban = this.#bansByKey.size + this.#bansByPattern.size;
+    return { ban, override: this.#overrides.size };
   }
 
   /** All records, removals and resets included: what peers need. */

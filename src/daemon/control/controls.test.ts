@@ -350,3 +350,46 @@ test('controls: a key that is not UTF-8 is its bytes, over a restart too', async
     '1000 characters',
   );
 });
+
+test('reset: a limit with one count for all keys is named as the reason, and reset only by its name', async () => {
+  const { controls, count, logged } = await start(
+    "limits: { g: { match: 'g:*', per: limit, bucket: { rate: 1/h, burst: 20 } }, a: { match: 'a:*', bucket: { rate: 1/h, burst: 20 } } }",
+  );
+  count('g:1');
+  await expect(controls.reset({ key: 'g:1' })).rejects.toThrow(
+    'expected `limit` to be g, to reset its one count for all keys (per: limit)',
+  );
+  expect(logged).not.toContain('key reset');
+  expect(await controls.reset({ key: 'g:1', limit: 'g' })).toEqual({ reset: ['g'], failed: [] });
+  expect(count('g:2')).toBe(20);
+  expect(await controls.reset({ key: 'none' })).toEqual({ reset: [], failed: [] });
+  expect(logged.filter((message) => message === 'key reset')).toHaveLength(1);
+});
+
+test('override: of a key on a list, the warning says that it has no effect', async () => {
+  const { controls } = await start(
+    "deny: [bad]\nallow: ['good*']\nlimits: { a: { allow: [own], bucket: { rate: 1/h, burst: 20 } } }",
+  );
+  const warningsOf = async (key: string) =>
+    controls.warningsOf(controls.override({ key, rate: '9/s', for: '1h' }));
+  const noEffect = 'the override has no effect: ';
+  expect(await warningsOf('bad')).toEqual([`${noEffect}always denied: the deny list has bad`]);
+  expect(await warningsOf('good-1')).toEqual([
+    `${noEffect}always allowed: the allow list has good*`,
+  ]);
+  expect(await warningsOf('own')).toEqual([
+    `${noEffect}always allowed: limit a's allow list has own`,
+  ]);
+  expect(await warningsOf('alice')).toEqual([]);
+});
+
+test('metrics: count bans and overrides in effect', async () => {
+  const { controls, clock } = await start(ONE);
+  expect(controls.counts).toEqual({ ban: 0, override: 0 });
+  controls.ban({ key: 'bob', for: '1h' });
+  controls.ban({ key: 'evil*', for: '2h' });
+  controls.override({ key: 'alice', rate: '9/s', for: '1h' });
+  expect(controls.counts).toEqual({ ban: 2, override: 1 });
+  clock.advance(3_600_001);
+  expect(controls.counts).toEqual({ ban: 1, override: 0 });
+});

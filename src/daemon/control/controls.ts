@@ -16,7 +16,7 @@ import { PendingSet } from '../../core/pending.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import { limitNames } from '../config/limit-names.ts';
 import type { LimitConfig } from '../config/limits.ts';
-import { addressKeyOf } from '../keys/counted-key.ts';
+import { addressKeyOf, matchedKeyOf } from '../keys/counted-key.ts';
 import {
   closeLimiters,
   isConcurrencyLimit,
@@ -77,6 +77,8 @@ export interface ControlsContext {
 export interface ResetResult {
   readonly reset: readonly string[];
   readonly failed: readonly string[];
+  /** Limits that apply to the key and have one count for all keys: only a reset that names them resets it. */
+  readonly shared?: readonly string[];
   /** Why peers do not learn of it; left out if they do. */
   readonly unshared?: string;
 }
@@ -93,6 +95,8 @@ export class Controls implements RouteControls {
   readonly #namedPlans = new Map<string, Set<string>>();
   /** Consumption on its way to or from a remote limiter. */
   readonly #copies = new PendingSet();
+  /** Why consumption was not taken along, by the override that was set. */
+  readonly #copyProblems = new WeakMap<ControlRecord, Promise<readonly string[]>>();
 
   constructor(context: ControlsContext) {
     this.#context = context;
@@ -160,6 +164,21 @@ export class Controls implements RouteControls {
     return overrides.length > 0;
   }
 
+  /** Why an override that was just set has no effect, or not all of it. */
+  async warningsOf(record: ControlRecord): Promise<readonly string[]> {
+    const key = binaryKeyOf(record);
+    const routed = this.#router?.route({ key, cost: 1 });
+    const isListed = routed?.route.staticVerdict?.pattern !== undefined;
+    const config = this.#limitOfOverride(record);
+    const isExempt = config !== undefined && config.allow.best(matchedKeyOf(key)) >= 0;
+    const ineffective = isListed
+      ? [`the override has no effect: ${this.#router?.explain(routed, key).summary}`]
+      : isExempt
+        ? [`the override has no effect: limit ${config.name}'s allow list has the key`]
+        : [];
+    return [...ineffective, ...((await this.#copyProblems.get(record)) ?? [])];
+  }
+
   /** `{ key, limit }`: forgets what a key has consumed, in one limit or in all. @throws {ConfigError} */
   async reset(given: ControlFields): Promise<ResetResult> {
     const fields = new OptionReader('', given);
@@ -171,7 +190,11 @@ export class Controls implements RouteControls {
     const record = { kind: 'reset', ...target, limit, until, setAt: this.#nextSetAt() } as const;
     this.#put([record]); // at the instant at which limits of this process forget the key
     const result = await this.#forget(record);
-    this.#context.log('info', 'key reset', { key: target.key, limits: result.reset.join() });
+    const { reset, failed, shared } = result;
+    if (shared && reset.length + failed.length === 0)
+      throw new ConfigError('limit', `${shared.join(' or ')}, to reset ${ONE_COUNT}`, undefined);
+    if (reset.length > 0)
+      this.#context.log('info', 'key reset', { key: target.key, limits: reset.join() });
     this.#share(record);
     const unshared = this.sharingProblemOf(record);
     return unshared === undefined ? result : { ...result, unshared };
@@ -195,6 +218,11 @@ export class Controls implements RouteControls {
   /** Bans and overrides in effect. */
   list(): readonly ControlRecord[] {
     return this.#table.active;
+  }
+
+  /** How many of each. */
+  get counts(): ControlTable['counts'] {
+    return this.#table.counts;
   }
 
   // For snapshots and peers
@@ -376,8 +404,11 @@ export class Controls implements RouteControls {
     const to = this.#entryOf(limit, record);
     const before = replaced && this.#entryOf(limit, replaced);
     const key = this.#countedKey(record);
-    for (const from of this.#configuredEntries(limit, record, limit.plans.keys()))
-      this.#copy(key, from, to);
+    const copies = this.#configuredEntries(limit, record, limit.plans.keys()).map((from) =>
+      this.#copy(key, from, to),
+    );
+    const problems = Promise.all(copies).then((all) => all.filter((each) => each !== undefined));
+    this.#copyProblems.set(record, problems);
     if (before && before !== to) this.#leave(record, before, [to]);
     this.#hasEnded ||= before !== undefined;
     this.#context.onLimitersChanged?.();
@@ -410,14 +441,20 @@ export class Controls implements RouteControls {
       limiter.forget(counted);
   }
 
-  #copy(key: string, from: LimiterEntry, to: LimiterEntry): void {
-    const copied = copyConsumption(key, from, to)?.catch((error: unknown) => {
-      const reason = errorMessageOf(error);
-      this.#context.log('warn', 'consumption not taken along', { limit: to.name, reason });
-    });
-    if (!copied) return;
+  /** Resolves to why it was not copied. */
+  #copy(key: string, from: LimiterEntry, to: LimiterEntry): Promise<string | undefined> {
+    const copied = copyConsumption(key, from, to)?.then(
+      () => undefined,
+      (error: unknown) => {
+        const reason = errorMessageOf(error);
+        this.#context.log('warn', NOT_COPIED, { limit: to.name, reason });
+        return `${NOT_COPIED}: ${reason}`;
+      },
+    );
+    if (!copied) return Promise.resolve(undefined);
     this.#copies.add(copied);
     for (const { pending } of [from, to]) pending.add(copied); // a limiter closes after it
+    return copied;
   }
 
   #onChange(onlyKey: string | undefined): void {
@@ -496,12 +533,18 @@ export class Controls implements RouteControls {
     };
     await Promise.all(entries.map(forgetIn));
     const inOrder = [...limits.keys()];
+    const shared = limit === undefined ? applying.filter(({ per }) => per === 'limit') : [];
     return {
       reset: inOrder.filter((name) => reset.has(name) && !failed.has(name)),
       failed: inOrder.filter((name) => failed.has(name)),
+      ...(shared.length > 0 && { shared: shared.map(({ name }) => name) }),
     };
   }
 }
+
+const NOT_COPIED = 'consumption not taken along';
+
+const ONE_COUNT = 'its one count for all keys (per: limit)';
 
 const hasState = (limiter: LimiterEntry['limiter'], key: string): boolean =>
   limiter instanceof SyncLimiter && limiter.keySnapshot(key).entries.length > 0;

@@ -8,7 +8,7 @@
  */
 
 import { type Clock, type Millis, systemClock } from '../../core/clock.ts';
-import { type Decision, NEVER } from '../../core/decision.ts';
+import { type Decision, NEVER, WHEN_SETTLED } from '../../core/decision.ts';
 import type { KeyHash } from '../../core/hash.ts';
 import { type SourceName, Sources } from '../key-counts/sources.ts';
 import type { Span } from '../key-counts/span-counts.ts';
@@ -24,10 +24,21 @@ interface Refused extends KeyHash {
   readonly cost: number;
 }
 
-/** A limiter, which may know what a key has left. */
+/** A limiter in this process, which may know what a key has left. */
 interface Inspectable {
   readonly name: string;
-  inspect?(key: string): { readonly remaining: number };
+  inspect?(key: string): KeyLevel;
+}
+
+/** A limiter that another server decides: undefined while that is unavailable. */
+interface RemoteInspectable {
+  inspect(key: string): Promise<KeyLevel | undefined>;
+}
+
+interface KeyLevel {
+  readonly remaining: number;
+  /** Until a call of cost 1 fits. */
+  readonly opensInMs?: Millis;
 }
 
 /** The denied keys of one source, most denied first. */
@@ -119,21 +130,31 @@ export class DenialRecorder {
     this.record(limiter.name, undefined, refused, decision, limiter, refused.key);
   }
 
-  /** Any other denial. `about` undefined: `id` is the name of a limit. `limiter` says what `limiterKey` has left. */
+  /**
+   * Any other denial. `about` undefined: `id` is the name of a limit. `limiter` says what `limiterKey` has left; a remote
+   * one is asked once for each entry, of which so many begin in a second.
+   */
   record(
     id: string,
     about: DeniedBy | undefined,
     refused: Refused,
     decision: Decision,
-    limiter?: Inspectable,
+    limiter?: Inspectable | RemoteInspectable,
     limiterKey = '',
   ): void {
     const keys = this.#sources.keysOf(id, about);
     const now = this.#clock.now();
     const wanted = keys.count(refused.low, refused.high, now, ruleOf(decision));
     if (wanted === 'name') keys.setName(refused.key);
-    if (wanted === 'details')
-      keys.setDetails(detailsOf(refused, decision, now, limiter?.inspect?.(limiterKey).remaining));
+    if (wanted !== 'details') return;
+    const level = limiter?.inspect?.(limiterKey);
+    if (!(level instanceof Promise))
+      return void keys.setDetails(detailsOf(refused, decision, now, level?.remaining));
+    const denial = keys.setDetails(detailsOf(refused, decision, now, undefined));
+    void level.then(
+      (known) => known && complete(denial, known),
+      () => {}, // it stays unknown
+    );
   }
 
   /** The sources with most denials in the span, and their most denied keys. */
@@ -230,6 +251,12 @@ function detailsOf(
 ): Denial {
   const retryAfterMs = decision.verdict === 'deny' ? decision.retryAfterMs : NEVER;
   return { key, low, high, at, cost, rule: ruleOf(decision), remaining, retryAfterMs };
+}
+
+/** Adds what a remote limiter has told. An empty batch did not say when its limit opens. */
+function complete(denial: Denial, { remaining, opensInMs = 0 }: KeyLevel): void {
+  denial.remaining = remaining;
+  if (denial.retryAfterMs === WHEN_SETTLED) denial.retryAfterMs = opensInMs;
 }
 
 const viewOf = (about: DeniedBy, { first, lastAt, denied }: RecentDenial): DenialView => ({

@@ -34,9 +34,9 @@ export interface Denial extends KeyHash {
   readonly cost: number;
   /** The rule that refused, of a limit with several. */
   readonly rule: string | undefined;
-  /** What was left; undefined if a remote backend decided, or nothing is counted. */
-  readonly remaining: number | undefined;
-  readonly retryAfterMs: Millis;
+  /** What was left; undefined if nothing is counted, or until a remote backend has told. */
+  remaining: number | undefined;
+  retryAfterMs: Millis;
 }
 
 /** Denials of one key by one rule of a limit within 10 s. A class, so that V8 writes its numbers in place. */
@@ -111,11 +111,12 @@ export class DeniedKeys {
   }
 
   /** Begins an entry for the denial that was just counted. */
-  setDetails(denial: Denial): void {
+  setDetails(denial: Denial): Denial {
     const recent = new RecentDenial(denial, this.counts.valueAt(this.#slot)?.recent);
     this.counts.setValueAt(this.#slot, { key: recent.key, recent });
     this.#ring[this.#oldest] = recent;
     this.#oldest = (this.#oldest + 1) % MAX_RECENT;
+    return recent.first;
   }
 
   /** Newest first, as far as the ring reaches. */

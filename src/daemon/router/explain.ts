@@ -50,14 +50,18 @@ export function explainRoute(route: Route, table: RouteTable, key: string): Expl
   const { countedKey, staticVerdict } = route;
   const counted =
     countedKey === undefined || staticVerdict ? '' : `; counted as ${toKeyText(countedKey)}`;
-  return { summary: summaryOf(route) + counted, limits: [...applied, ...others] };
+  const hasAlways = limits.some((limit) => limit.always && table.matchOf(limit, key).pattern);
+  return { summary: summaryOf(route, hasAlways) + counted, limits: [...applied, ...others] };
 }
 
-function summaryOf({ staticVerdict, applied }: Route): string {
-  if (staticVerdict?.until !== undefined)
-    return `denied until ${new Date(staticVerdict.until).toISOString()}: ${describeStaticVerdict(staticVerdict)}`;
-  if (staticVerdict)
-    return `${staticVerdict.isAllowed ? 'always allowed' : 'always denied'}: ${describeStaticVerdict(staticVerdict)}`;
+function summaryOf({ staticVerdict, applied }: Route, hasAlways: boolean): string {
+  if (staticVerdict) {
+    const { until, isAllowed } = staticVerdict;
+    const denied =
+      until === undefined ? 'always denied' : `denied until ${new Date(until).toISOString()}`;
+    const cause = describeStaticVerdict(staticVerdict, hasAlways);
+    return `${isAllowed ? 'always allowed' : denied}: ${cause}`;
+  }
   const active = applied.filter(({ limit }) => !limit.shadow);
   if (active.length === 0) return 'always allowed: only limits in shadow mode match';
   return active.length === 1
@@ -65,13 +69,12 @@ function summaryOf({ staticVerdict, applied }: Route): string {
     : `${active.length} limits decide, all or nothing`;
 }
 
-function describeStaticVerdict(verdict: StaticVerdict): string {
-  const { reason, isAllowed, limit, pattern, note } = verdict;
+/** `hasAlways`: a limit with `always` matches the key. */
+function describeStaticVerdict(verdict: StaticVerdict, hasAlways: boolean): string {
+  const { reason, limit, pattern, note } = verdict;
   if (reason === 'banned') return `a ban has ${pattern?.text}${note ? ` (${note})` : ''}`;
   if (reason === 'unmatched')
-    return isAllowed
-      ? 'no limit matches (unmatched)'
-      : 'no limit matches but those with always (unmatched)';
+    return `no limit matches${hasAlways ? ' but those with always' : ''} (unmatched)`;
   const owner = limit === undefined ? 'the' : `limit ${limit}'s`;
   return `${owner} ${reason === 'allow-list' ? 'allow' : 'deny'} list has ${pattern?.text}`;
 }

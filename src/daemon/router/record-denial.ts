@@ -1,6 +1,8 @@
 /** Tells the recorder of denials who was refused, and by what: a limit, a list, a backend or a shadow limit. */
 
+import { UNAVAILABLE_RETRY_MS } from '../../backends/remote-limit.ts';
 import { type Decision, deny } from '../../core/decision.ts';
+import { AsyncLimiter } from '../../limiter/async-limiter.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import type { DenialRecorder } from '../denials/denial-recorder.ts';
 import type { CheckResult, RoutedRequest } from './request.ts';
@@ -32,24 +34,29 @@ export function recordByLimit(
   decision: Decision,
 ): void {
   const { name, limiter, limit } = applied;
-  const local = limiter instanceof SyncLimiter ? limiter : undefined;
   const id = limit.shadow ? `shadow ${name}` : name;
   const about = limit.shadow ? ({ limit: name, shadow: true } as const) : undefined;
-  denials.record(id, about, request, decision, local, limiterKeyOf(applied, request.key));
+  denials.record(id, about, request, decision, limiter, limiterKeyOf(applied, request.key));
 }
 
-/** A batch took nothing: records the first of these limits that has nothing left. */
+/** A batch took nothing: records the first of these limits that has nothing left. Returns the reason of an outage. */
 export function recordEmptyBatch(
   denials: DenialRecorder,
   request: RoutedRequest,
   candidates: readonly AppliedLimit[],
-): void {
+): 'unavailable' | undefined {
   for (const applied of candidates) {
-    const { limiter } = applied;
+    const { limiter, name: limit } = applied;
+    if (limiter instanceof AsyncLimiter && limiter.isFailingClosed) {
+      const reason = 'unavailable';
+      recordDenial(denials, request, { decision: deny(UNAVAILABLE_RETRY_MS), limit, reason });
+      return reason;
+    }
     const limiterKey = limiterKeyOf(applied, request.key);
     const decision = limiter instanceof SyncLimiter ? limiter.peek(limiterKey) : deny(0);
     if (decision.verdict !== 'deny') continue;
     recordByLimit(denials, applied, request, decision);
-    return;
+    return undefined;
   }
+  return undefined;
 }

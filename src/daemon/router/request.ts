@@ -49,6 +49,8 @@ export interface TakeResult {
   readonly taken: number;
   /** Id to give back with; only with `wantsPermit`. */
   readonly permit?: string;
+  /** Set if nothing was taken because the backend of a limit is unavailable, and its `onUnavailable` is deny. */
+  readonly reason?: 'unavailable';
 }
 
 /** A limit whose backend is unavailable has no status. */

@@ -231,6 +231,21 @@ limits:
     expect(check('b', { limit: 'mine' }).decision.verdict).toBe('allow'); // a named limit matches
   });
 
+  test('explain: an unmatched key is told of limits with always only if one matches it', () => {
+    const { router } = routerOf(`
+unmatched: deny
+limits:
+  mine: { bucket: { rate: 1/s, burst: 2 }, match: 'a*' }
+  total: { bucket: { rate: 1/s, burst: 9 }, match: 'b*', always: true }
+`);
+    const summaryOf = (key: string): string =>
+      router.explain(router.route({ key, cost: 1 }) as RoutedRequest, key).summary;
+    expect(summaryOf('c')).toBe('always denied: no limit matches (unmatched)');
+    expect(summaryOf('b')).toBe(
+      'always denied: no limit matches but those with always (unmatched)',
+    );
+  });
+
   test('named limit: every matching limit with always counts, too', () => {
     const { check, registry } = routerOf(`
 limits:

@@ -333,12 +333,11 @@ export class Router {
 
   #holdBatch(batch: Batch, request: RoutedRequest): TakeResult {
     const { route, key, wantsPermit, cost } = request;
-    if (batch.cost === 0 && cost > 0)
-      recordEmptyBatch(
-        this.denials,
-        request,
-        route.applied.filter(({ limit }) => !limit.shadow),
-      );
+    if (batch.cost === 0 && cost > 0) {
+      const candidates = route.applied.filter(({ limit }) => !limit.shadow);
+      const reason = recordEmptyBatch(this.denials, request, candidates);
+      return { taken: 0, ...(reason && { reason }) };
+    }
     if (!wantsPermit || batch.isSettled) return { taken: batch.cost };
     const permit = this.permits.add([batch], permitBytes(key, route.applied.length));
     if (permit !== undefined) return { taken: batch.cost, permit };

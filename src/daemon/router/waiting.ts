@@ -168,6 +168,7 @@ export class Waiting {
     const result = await this.#acquireAll(request, undefined, now, NEVER_ABORTED);
     if (result.decision.verdict !== 'deny') return result;
     if (this.#isStopping) return { ...result, reason: 'unavailable' };
+    if (result.reason === 'unavailable') return result;
     this.refused++;
     return { ...result, reason: 'queue-full' };
   }

@@ -58,7 +58,12 @@ export function controlRoutes(controls: Controls): readonly (readonly [string, E
     override: async (fields) => {
       const record = controls.override(fields);
       await controls.copied();
-      return jsonResponse(200, { ...setView(record), ...unsavedOf(await controls.saved()) });
+      const warnings = await controls.warningsOf(record);
+      return jsonResponse(200, {
+        ...setView(record),
+        ...(warnings.length > 0 && { warnings }),
+        ...unsavedOf(await controls.saved()),
+      });
     },
     'remove-override': async (fields) => {
       const isFound = controls.removeOverride(fields);

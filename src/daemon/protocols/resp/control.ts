@@ -10,6 +10,7 @@
  */
 
 import { ConfigError, errorMessageOf } from '../../../core/errors.ts';
+import { toPrintableLine } from '../../../core/printable.ts';
 import { type ControlRecord, keyFieldOf, patternNoteOf } from '../../control/control-record.ts';
 import type { Controls } from '../../control/controls.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
@@ -72,8 +73,14 @@ const whenSaved = async (
   return (writer) => writer.error(`NOTSHARED in effect here, not on peers: ${unshared}`);
 };
 
-const whenSet = (controls: Controls, record: ControlRecord): Promise<WriteReply> =>
-  whenSaved(controls, (writer) => writer.simple('OK'), controls.sharingProblemOf(record));
+const whenSet = (
+  controls: Controls,
+  record: ControlRecord,
+  warnings: readonly string[] = [],
+): Promise<WriteReply> => {
+  const text = toPrintableLine(['OK', ...warnings].join('; '));
+  return whenSaved(controls, (writer) => writer.simple(text), controls.sharingProblemOf(record));
+};
 
 const ban: Act = (call, controls, text) => {
   const { args, reply } = call;
@@ -89,7 +96,10 @@ const override: Act = (call, controls, text) => {
   if (Number.isNaN(forMs)) return reply.error(NOT_AN_INTEGER);
   const fields = { key: keyOf(call), rate: text(2), for: forMs, ...limitAt(call, 4) };
   const record = controls.override(fields);
-  return controls.copied().then(() => whenSet(controls, record));
+  return controls
+    .copied()
+    .then(() => controls.warningsOf(record))
+    .then((warnings) => whenSet(controls, record, warnings));
 };
 
 /** The number of limits that forgot the key. */

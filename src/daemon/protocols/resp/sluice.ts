@@ -185,10 +185,11 @@ function takeUpTo({ args, reply, context }: Invocation): undefined | Promise<Wri
   const name = limit === ANY_LIMIT ? undefined : limit;
   const routed = router.route({ limit: name, key: args.text(2), cost: max, wantsPermit });
   if (!routed) return reply.error(noSuchLimit(limit, router));
-  const write = (writer: RespWriter, { taken, permit = '' }: TakeResult): undefined => {
-    writer.array(2);
+  const write = (writer: RespWriter, { taken, permit = '', reason }: TakeResult): undefined => {
+    writer.array(reason === undefined ? 2 : 3);
     writer.integer(taken);
-    return writer.bulk(permit);
+    writer.bulk(permit);
+    if (reason !== undefined) writer.bulk(reason);
   };
   const result = router.takeUpTo(routed, max);
   if (result instanceof Promise) return result.then((late) => (writer) => write(writer, late));
