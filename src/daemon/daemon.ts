@@ -20,6 +20,7 @@ import type { Log } from '../core/log.ts';
 import { type Random, systemRandom } from '../core/random.ts';
 import { backgroundIdle, nextTurn, runInSlices } from '../core/steps.ts';
 import { SyncLimiter } from '../limiter/sync-limiter.ts';
+import { BackendProbe, unavailableLimits } from './backend-probe.ts';
 import { BACKENDS } from './backends/registry.ts';
 import { CallRecorder } from './calls/call-recorder.ts';
 import type { OverloadConfig } from './config/overload.ts';
@@ -37,7 +38,7 @@ import { describeLimits, Metrics } from './metrics.ts';
 import type { ReloadResult, ReloadWarning } from './protocols/http/admin-routes.ts';
 import { createKeyExtractor } from './protocols/http/key.ts';
 import { type IgnoredHeader, proxyWarning } from './protocols/http/proxy-warning.ts';
-import { BackendProbe, type Readiness, unavailableLimits } from './protocols/http/readiness.ts';
+import type { Readiness } from './protocols/http/readiness.ts';
 import { HttpServer, type HttpSettings } from './protocols/http/server/server.ts';
 import { lineProtocol } from './protocols/line/handler.ts';
 import { respProtocol } from './protocols/resp/handler.ts';
@@ -127,6 +128,7 @@ export class Daemon {
   readonly #overloadLog: OverloadLog;
   readonly #health: Health;
   readonly #history: History;
+  readonly #probe: BackendProbe;
   /** What ends the log of a limit's decreases. */
   readonly #decreaseLogs = new Map<LimiterEntry, () => void>();
   #config: Config;
@@ -157,6 +159,7 @@ export class Daemon {
     await daemon.#snapshotter.configure(config.snapshot);
     daemon.#denialLog.configure(config.log.denialsMs, config.log.denialKeys);
     daemon.#history.start();
+    daemon.#probe.start();
     daemon.router.calls.start();
     return daemon;
   }
@@ -241,6 +244,7 @@ export class Daemon {
       learntKeys: (limiter) => this.#metrics.keysOf(limiter),
     });
     const probe = new BackendProbe(components.clock, () => this.#registry.all);
+    this.#probe = probe;
     this.#httpServer = new HttpServer(
       {
         router,
@@ -422,6 +426,7 @@ export class Daemon {
       this.#overloadLog.stop();
       this.#health.stop();
       this.#history.stop();
+      this.#probe.stop();
       this.router.calls.stop();
       this.controls.close();
       this.#controlSharing.close();
