@@ -141,15 +141,15 @@ export class Daemon {
   /** Resolves once the daemon listens. @throws {ConfigError} if it cannot run as configured. */
   static async start(config: Config, context: DaemonContext): Promise<Daemon> {
     const { clock = systemClock, random = systemRandom, log } = context;
-    const previous = await loadSnapshot(config, clock, log);
-    const seed = fleetHashSeedOf(config) ?? previous?.seed ?? randomHashSeed(random);
+    const loaded = await loadSnapshot(config, clock, log);
+    const seed = fleetHashSeedOf(config) ?? loaded.previous?.seed ?? randomHashSeed(random);
     const hasher = createHasher(seed, 'latin1');
     const backends = await RunningBackends.start(config, { clock, random, log, hasher });
     const components = { clock, seed, hasher, backends };
     let daemon: Daemon | undefined;
     try {
       daemon = new Daemon(config, context, components);
-      daemon.#snapshotter.restore(previous);
+      daemon.#snapshotter.restore(loaded);
       await backends.join();
       await daemon.#listen(config);
     } catch (error) {

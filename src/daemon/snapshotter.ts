@@ -43,6 +43,15 @@ export interface SnapshotStatus {
   readonly savedAt: Millis | undefined;
   /** Failed writes since the start. */
   readonly failures: number;
+  /** True if a snapshot existed at the start and was not used: its counts are lost. */
+  readonly isUnused: boolean;
+}
+
+/** What a daemon starts with. */
+export interface LoadedSnapshot {
+  /** Undefined: there was none, or nothing of it could be used. */
+  readonly previous?: Snapshot | undefined;
+  readonly isUnused: boolean;
 }
 
 export class Snapshotter {
@@ -60,6 +69,7 @@ export class Snapshotter {
   #failedWrites = { file: '', times: 0 };
   #savedAt: Millis | undefined;
   #failures = 0;
+  #isUnused = false;
 
   constructor(registry: LimiterRegistry, gcraTable: GcraTable, context: SnapshotterContext) {
     this.#registry = registry;
@@ -68,7 +78,8 @@ export class Snapshotter {
   }
 
   /** Restores the limits that are unchanged since the snapshot, or have other numbers of the same rule. */
-  restore(previous: Snapshot | undefined): void {
+  restore({ previous, isUnused }: LoadedSnapshot): void {
+    this.#isUnused = isUnused;
     if (Array.isArray(previous?.controls)) this.controls?.merge(previous.controls);
     for (const part of previous?.parts ?? []) {
       const { name, table } = part;
@@ -130,7 +141,7 @@ export class Snapshotter {
 
   /** What metrics report of it. */
   get status(): SnapshotStatus {
-    return { savedAt: this.#savedAt, failures: this.#failures };
+    return { savedAt: this.#savedAt, failures: this.#failures, isUnused: this.#isUnused };
   }
 
   /** Resolves when no snapshot is being written: until then, no rule may change. */
@@ -195,22 +206,22 @@ export async function loadSnapshot(
   config: Config,
   clock: Clock,
   log: Log,
-): Promise<Snapshot | undefined> {
-  if (!config.snapshot) return undefined;
+): Promise<LoadedSnapshot> {
+  if (!config.snapshot) return { isUnused: false };
   const { file, maxAgeMs } = config.snapshot;
   const read = await readSnapshot(file, clock.now(), maxAgeMs);
   const fleetSeed = fleetHashSeedOf(config);
   if (fleetSeed && 'snapshot' in read && !isSameSeed(read.snapshot.seed, fleetSeed)) {
     log('warn', 'snapshot not used', { file, reason: 'its keys are those of another fleet' });
-    return { ...read.snapshot, parts: [] };
+    return { previous: { ...read.snapshot, parts: [] }, isUnused: true };
   }
   if ('snapshot' in read) {
     const isLimit = ({ name }: SnapshotPart) => name !== GCRA_PART && isLimitName(name);
     log('info', 'snapshot read', { file, limits: read.snapshot.parts.filter(isLimit).length });
-    return read.snapshot;
+    return { previous: read.snapshot, isUnused: false };
   }
   if (!read.isMissing) log('warn', 'snapshot not used', { file, reason: read.reason });
-  return read.controlsOnly;
+  return { previous: read.controlsOnly, isUnused: !read.isMissing };
 }
 
 const isSameSeed = (seed: HashSeed, other: HashSeed): boolean =>
