@@ -259,7 +259,7 @@ describe('daemon with peers', () => {
     const lists = await udpLists(1);
     await fleetOf(lists, SLOW);
     await expect(fleetOf(lists, SLOW)).rejects.toThrow(
-      /ended with 2: .*expected `peers` to be an address to listen at \(bind EADDRINUSE 127[^)]*\), got "udp 127/,
+      /ended with 69: .*expected `peers` to be an address to listen at \(bind EADDRINUSE 127[^)]*\), got "udp 127/,
     );
   });
 });

@@ -1,8 +1,11 @@
 /** Real gateways with the configurations of docs/how-to/gateways.md: limits, outages of the daemon, and what clients can inject. */
 
+import { spawnSync } from 'node:child_process';
+import { chmodSync, chownSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
-import { waitUntil } from './support/daemon.ts';
+import { daemonFixture, waitUntil } from './support/daemon.ts';
 import {
   type Application,
   type ClientRequest,
@@ -20,7 +23,7 @@ import { nginxServer, type Service } from './support/services.ts';
 const BURST = 2;
 const SMALL_BURST = { 'rate: 10/s, burst: 20': `rate: 1/h, burst: ${BURST}` };
 
-/** The time-out of the recipes is 100 ms; the rest is for a busy machine. */
+/** The time-out of the recipes is 250 ms; the rest is for a busy machine. */
 const MAX_OUTAGE_MS = 1500;
 
 /** What a client sends to be counted less, as another client, or not at all. */
@@ -286,6 +289,52 @@ for (const gateway of GATEWAYS) {
       outage(0, () => daemon.restart()));
   });
 }
+
+/** The user and the group `nobody`, as the workers of a gateway. */
+const NOBODY = 65534;
+
+describe.skipIf(process.getuid?.() !== 0)('Unix socket', () => {
+  const { start, place, end } = daemonFixture();
+  afterEach(end);
+
+  test('recipe: a gateway of the same group can connect; without `mode` it cannot', async () => {
+    const dir = place();
+    chownSync(dir.path, 0, NOBODY);
+    chmodSync(dir.path, 0o2750); // new files get the group of the folder
+    const socket = join(dir.path, 'http.sock');
+    const status = async (listen: string): Promise<string> => {
+      const off = ['--line', 'off', '--resp', 'off'];
+      const daemon = await start([...off, '--config', dir.file('sluice.yaml', listen)]);
+      const args = ['-s', '--unix-socket', socket, 'http://localhost/check?key=a'];
+      const asNobody = { uid: NOBODY, gid: NOBODY, encoding: 'utf8' } as const;
+      const { stdout } = spawnSync(
+        'curl',
+        ['-w', '%{http_code}', '-o', '/dev/null', ...args],
+        asNobody,
+      );
+      await daemon.stop();
+      return stdout;
+    };
+    const path = '/run/sluice/http.sock';
+    const listen = recipe('sluice.yaml for a Unix socket', { [path]: socket });
+    expect(await status(listen)).toBe('200');
+    expect(await status(`listen: { http: ${socket} }`)).toBe('000');
+  });
+});
+
+test('time-outs of all recipes: above twice the default deadline of a limit in Redis', () => {
+  const pages = ['how-to/gateways', 'tutorials/daemon-with-nginx', 'reference/http-check'];
+  const texts = pages.map((page) => readFileSync(`docs/${page}.md`, 'utf8'));
+  const spelled = /_timeout (\d+)ms|lua\.sluice \S+ (\d+)$|timeout: (0\.\d+)s/gm;
+  const timeouts = texts.map((text) =>
+    [...text.matchAll(spelled)].map(([, ms, lua, s]) => Number(ms ?? lua ?? Number(s) * 1000)),
+  );
+  expect(timeouts.map(({ length }) => length)).toEqual([6, 2, 2]);
+  const [, deadline] =
+    /^\| `deadline` \|.*\| (\d+) ms \|/m.exec(readFileSync('docs/reference/redis.md', 'utf8')) ??
+    [];
+  expect(Math.min(...timeouts.flat())).toBeGreaterThan(2 * Number(deadline));
+});
 
 describe.skipIf(nginxServer() === undefined)('gateway nginx, key by address', () => {
   test('recipe and the YAML beside it: of 40 requests of one client most are refused', async () => {

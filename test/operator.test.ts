@@ -98,7 +98,7 @@ describe('failed start', () => {
       '--line',
       daemon.addresses.line[0],
     );
-    expect(taken.status).toBe(2);
+    expect(taken.status).toBe(69);
     expect(taken.stderr).toMatch(/`listen.line` to be an address that is not in use/);
   });
 

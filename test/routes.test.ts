@@ -199,6 +199,22 @@ limits:
     const { daemon } = await startWith(CONFIG);
     expect(await countAllowed(daemon, 'stray', 9)).toBe(0);
     expect((await http(daemon, '/check?key=stray')).status).toBe(403);
+    // Naming the ceiling does not admit the key either.
+    const statuses = await Promise.all(
+      ['limit=total&key=stray', 'check=total,stray', 'limit=total&key=stray&wait=1ms'].map(
+        async (query) => (await http(daemon, `/check?${query}`)).status,
+      ),
+    );
+    expect(statuses).toEqual([403, 403, 403]);
+    const body = JSON.stringify([{ limit: 'total', key: 'stray' }]);
+    const headers = { 'Content-Type': 'application/json' };
+    const batch = await http(daemon, '/batch', { method: 'POST', body, headers });
+    expect(await batch.json()).toMatchObject([{ verdict: 'deny', reason: 'unmatched' }]);
+    const take = await http(daemon, '/take?limit=total&key=stray&max=9', { method: 'POST' });
+    expect(await take.json()).toMatchObject({ taken: 0 });
+    expect(await respCheck(daemon, 'total', 'stray')).toBe(':0');
+    const all = await exchange(daemon.addresses.resp[0], 'SLUICE.CHECKALL total stray 1\r\n');
+    expect(all.split('\r\n')[1]).toBe(':0');
     expect(await countAllowed(daemon, 'login:a', 9)).toBe(4);
   });
 });

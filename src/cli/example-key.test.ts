@@ -15,8 +15,10 @@ const keyFor = (match: readonly unknown[], lists: { allow?: string[]; deny?: str
         match: match.map((pattern) => readPattern(pattern, 'match')),
         allow: NO_PATTERNS,
         deny: NO_PATTERNS,
+        always: false,
       },
     ],
+    unmatched: 'allow',
     allow: tableOf(lists.allow ?? []),
     deny: tableOf(lists.deny ?? []),
   });
@@ -48,4 +50,16 @@ test('example key: a key that a shell or a URL would read otherwise is not used'
 
 test('example key: without a key that matches, alice', () => {
   expect(keyFor([{ regex: 'x{40}' }])).toBe('alice');
+});
+
+test('example key: with `unmatched: deny`, one that a limit without always counts', () => {
+  const lists = { allow: NO_PATTERNS, deny: NO_PATTERNS };
+  const limitOf = (pattern: string, always: boolean) => ({
+    match: [readPattern(pattern, 'match')],
+    always,
+    ...lists,
+  });
+  const limits = [limitOf('*', true), limitOf('ip:*', false)];
+  expect(exampleKey({ limits, unmatched: 'deny', ...lists })).toBe('ip:192.0.2.1');
+  expect(exampleKey({ limits, unmatched: 'allow', ...lists })).toBe('alice');
 });

@@ -22,11 +22,16 @@ const PLAIN_KEY = /^\w[\w:.@-]*$/;
 
 type Lists = Pick<Config, 'allow' | 'deny'>;
 
-type Limits = Lists & { readonly limits: readonly (Lists & Pick<LimitConfig, 'match'>)[] };
+type Limits = Lists &
+  Pick<Config, 'unmatched'> & {
+    readonly limits: readonly (Lists & Pick<LimitConfig, 'match' | 'always'>)[];
+  };
 
 /** `alice` if a limit counts it, or if no key is found. */
-export function exampleKey({ limits, ...lists }: Limits): string {
-  const tried = [...firstPatterns(limits)];
+export function exampleKey({ limits, unmatched, ...lists }: Limits): string {
+  // With `unmatched: deny`, a limit with `always` admits no key by itself.
+  const admitting = limits.filter(({ always }) => unmatched === 'allow' || !always);
+  const tried = [...firstPatterns(admitting)];
   const isCounted = (key: string): boolean =>
     PLAIN_KEY.test(key) &&
     !isListed(lists, key) &&

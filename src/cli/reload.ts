@@ -10,6 +10,7 @@ import {
   ADMIN_FLAGS_HELP,
   type AdminFlags,
   requestAdmin,
+  TimeoutError,
 } from './framework/admin-client.ts';
 import {
   absolutePathOf,
@@ -39,7 +40,7 @@ ${ADMIN_FLAGS_HELP}
 
 Without a configuration the admin token, if the daemon has one, comes from $SLUICE_ADMIN_TOKEN.
 Exit code 0 if the configuration is in use, 1 if the daemon refused it, has no file or reads another one, 2 if the file
-has mistakes or the daemon is unavailable. A warning names each limit that starts anew.
+has mistakes, the daemon is unavailable, or the reload takes longer than 60 s. A warning names each limit that starts anew.
 
 examples:
   sluice reload --config /etc/sluice/sluice.yaml
@@ -52,8 +53,9 @@ examples:
       path === undefined ? undefined : requireConfig(loadWithEnvironment(path, modules));
     const address = flags.at === undefined && config ? addressFlagsOf(config, flags) : flags;
     try {
-      if (path !== undefined) await requireSameFile(path, address, config?.admin.token);
-      const reply = await requestAdmin('POST', '/reload', address, config?.admin.token);
+      const token = config?.admin.token;
+      await requireSameFile(path, address, token); // a daemon that is unavailable fails here, soon
+      const reply = await requestReload(address, token);
       report(reply as Reloaded, terminal);
       return EXIT_OK;
     } catch (error) {
@@ -80,18 +82,38 @@ function report({ file = '', limits, kept, warnings }: Reloaded, terminal: Termi
   if (hidden > 0) terminal.error(`and ${countOf(hidden, 'warning')} more: see the daemon's log`);
 }
 
+/** A server that hangs delays a reload by seconds, a limit with many keys there by more. systemd waits for 90 s. */
+const RELOAD_TIMEOUT_MS = 60_000;
+
+async function requestReload(flags: AdminFlags, token?: string): Promise<unknown> {
+  try {
+    return await requestAdmin('POST', '/reload', flags, token, undefined, RELOAD_TIMEOUT_MS);
+  } catch (error) {
+    if (!(error instanceof TimeoutError)) throw error;
+    const hint = 'its log says `reloaded` or `reload failed` when it ends';
+    throw new StillReloading(`the daemon has not finished within 60 s: ${hint}`);
+  }
+}
+
+/** The daemon answers, but its reload goes on. */
+class StillReloading extends CommandError {}
+
 /** The daemon reads its own file, whatever file is named here. A daemon without one refuses the reload itself. */
-async function requireSameFile(path: string, flags: AdminFlags, token?: string): Promise<void> {
+async function requireSameFile(
+  path: string | undefined,
+  flags: AdminFlags,
+  token?: string,
+): Promise<void> {
   const page = await requestAdmin('GET', '/config', flags, token);
   const { file } = (page as { readonly config: { readonly file?: string } }).config;
-  if (file === undefined || realPathOf(file) === realPathOf(path)) return;
+  if (file === undefined || path === undefined || realPathOf(file) === realPathOf(path)) return;
   const expected = `expected --config to be the file that the daemon reads, ${file}`;
   throw new RefusedError(toPrintable(`${expected}, got ${absolutePathOf(path)}`));
 }
 
 /** The daemon was looked for where the file says, but it still has the file of before. */
 const withHint = (error: unknown): unknown =>
-  error instanceof CommandError
+  error instanceof CommandError && !(error instanceof StillReloading)
     ? new CommandError(
         `${error.message}\nIf \`listen.http\` or \`admin.token\` has changed in the file, the daemon has the former: send it SIGHUP`,
       )

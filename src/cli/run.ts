@@ -1,6 +1,7 @@
 /** Finds the command on the command line and runs it. Every usage error prints one line. */
 
 import { SluiceError } from '../core/errors.ts';
+import { AddressInUseError } from '../core/listen-address.ts';
 import type { BackendModule } from '../daemon/backends/registry.ts';
 import { commandsOf } from './commands.ts';
 import {
@@ -8,6 +9,7 @@ import {
   type CommandEntry,
   CommandError,
   type CommandGroup,
+  EXIT_ADDRESS_IN_USE,
   EXIT_CANNOT_RUN,
   EXIT_OK,
   type Terminal,
@@ -91,7 +93,7 @@ function runCommand(
   const printError = (error: unknown): number => {
     if (!(error instanceof CommandError || error instanceof SluiceError)) throw error;
     terminal.error(`${path}: ${error.message}`);
-    return EXIT_CANNOT_RUN;
+    return error instanceof AddressInUseError ? EXIT_ADDRESS_IN_USE : EXIT_CANNOT_RUN;
   };
   try {
     const code = command.run(args, terminal);

@@ -5,6 +5,8 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { createTempDir } from '../../test/support/daemon.ts';
+import { freePort } from '../../test/support/services.ts';
+import { VirtualClock } from '../testing/virtual-clock.ts';
 import { parseConfigText } from './config/file.ts';
 import { Daemon } from './daemon.ts';
 
@@ -24,6 +26,26 @@ async function startDaemon(text: string, reloadText: string): Promise<Daemon> {
   const context = { log: () => {}, load: () => load(reloadText), version: '0.0.0' };
   const daemon = await Daemon.start(loaded.config, context);
   cleanups.push(() => daemon.stop());
+  return daemon;
+}
+
+/** Starts on a clock of the test. */
+async function startOnClock(text: string, clock: VirtualClock): Promise<Daemon> {
+  const loaded = load(text);
+  if ('problems' in loaded) throw new Error(loaded.problems.join('\n'));
+  const context = { log: () => {}, load: () => load(text), version: '0.0.0', clock };
+  const daemon = await Daemon.start(loaded.config, context);
+  cleanups.push(async () => {
+    let isStopped = false;
+    const stopped = daemon.stop().then(() => {
+      isStopped = true;
+    });
+    while (!isStopped) {
+      clock.advance(100);
+      await new Promise(setImmediate);
+    }
+    await stopped;
+  });
   return daemon;
 }
 
@@ -103,4 +125,15 @@ test('listeners: every address with port 0 is opened, also two equal ones', asyn
   expect(new Set(addresses.map((address) => JSON.stringify(address))).size).toBe(2);
   expect(await daemon.reload()).toMatchObject({ ok: true });
   expect(daemon.addresses).toEqual(addresses);
+});
+
+test('Redis that is dead: its limits are unavailable though no check was sent', async () => {
+  const clock = new VirtualClock(1_700_000_000_000);
+  const redis = `redis: 'redis://127.0.0.1:${await freePort()}'`;
+  const text = `${listenOn('dead.sock')}limits: { api: { ${BUCKET}, ${redis} } }`;
+  const daemon = await startOnClock(text, clock);
+  const stats = () => daemon.router.registry.get('api')?.limiter.stats();
+  expect(stats()).toMatchObject({ isAvailable: true });
+  clock.advance(5000);
+  await expect.poll(stats).toMatchObject({ isAvailable: false });
 });

@@ -21,6 +21,7 @@ import { type Random, systemRandom } from '../core/random.ts';
 import { backgroundIdle, nextTurn, runInSlices } from '../core/steps.ts';
 import { SyncLimiter } from '../limiter/sync-limiter.ts';
 import { UNLIMITED } from '../policies/busy.ts';
+import { BackendProbe, unavailableLimits } from './backend-probe.ts';
 import { BACKENDS } from './backends/registry.ts';
 import { CallRecorder } from './calls/call-recorder.ts';
 import type { OverloadConfig } from './config/overload.ts';
@@ -39,7 +40,7 @@ import { describeLimits, Metrics } from './metrics.ts';
 import type { ReloadResult, ReloadWarning } from './protocols/http/admin-routes.ts';
 import { createKeyExtractor } from './protocols/http/key.ts';
 import { type IgnoredHeader, proxyWarning } from './protocols/http/proxy-warning.ts';
-import { BackendProbe, type Readiness, unavailableLimits } from './protocols/http/readiness.ts';
+import type { Readiness } from './protocols/http/readiness.ts';
 import { HttpServer, type HttpSettings } from './protocols/http/server/server.ts';
 import { lineProtocol } from './protocols/line/handler.ts';
 import { respProtocol } from './protocols/resp/handler.ts';
@@ -130,6 +131,7 @@ export class Daemon {
   readonly #overloadLog: OverloadLog;
   readonly #health: Health;
   readonly #history: History;
+  readonly #probe: BackendProbe;
   /** What ends the log of a limit's decreases. */
   readonly #decreaseLogs = new Map<LimiterEntry, () => void>();
   #config: Config;
@@ -142,16 +144,16 @@ export class Daemon {
   /** Resolves once the daemon listens. @throws {ConfigError} if it cannot run as configured. */
   static async start(config: Config, context: DaemonContext): Promise<Daemon> {
     const { clock = systemClock, random = systemRandom, log } = context;
-    const previous = await loadSnapshot(config, clock, log);
+    const loaded = await loadSnapshot(config, clock, log);
     const stored = await loadControls(config, log);
-    const seed = fleetHashSeedOf(config) ?? previous?.seed ?? randomHashSeed(random);
+    const seed = fleetHashSeedOf(config) ?? loaded.previous?.seed ?? randomHashSeed(random);
     const hasher = createHasher(seed, 'latin1');
     const backends = await RunningBackends.start(config, { clock, random, log, hasher });
     const components = { clock, seed, hasher, backends };
     let daemon: Daemon | undefined;
     try {
       daemon = new Daemon(config, context, components);
-      daemon.#snapshotter.restore(previous, stored);
+      daemon.#snapshotter.restore(loaded, stored);
       await backends.join();
       await daemon.#joinControls();
       await daemon.#listen(config);
@@ -162,6 +164,7 @@ export class Daemon {
     await daemon.#snapshotter.configure(config.snapshot);
     daemon.#denialLog.configure(config.log.denialsMs, config.log.denialKeys);
     daemon.#history.start();
+    daemon.#probe.start();
     daemon.router.calls.start();
     return daemon;
   }
@@ -259,6 +262,7 @@ export class Daemon {
       learntKeys: (limiter) => this.#metrics.keysOf(limiter),
     });
     const probe = new BackendProbe(components.clock, () => this.#registry.all);
+    this.#probe = probe;
     this.#httpServer = new HttpServer(
       {
         router,
@@ -442,6 +446,7 @@ export class Daemon {
       this.#overloadLog.stop();
       this.#health.stop();
       this.#history.stop();
+      this.#probe.stop();
       this.router.calls.stop();
       this.controls.close();
       this.#controlSharing.close();

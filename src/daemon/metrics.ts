@@ -118,7 +118,7 @@ export class Metrics {
   #daemonFamilies(): readonly MetricFamily[] {
     const { version, line, resp, http, gcraTable, permits, waiting, overload, backends } =
       this.#sources;
-    const { savedAt, failures } = this.#sources.snapshots.status;
+    const { savedAt, failures, isUnused } = this.#sources.snapshots.status;
     const { 'allow-list': _, ...denials } = this.#sources.staticDenials;
     const protocols = { line: line.counts, resp: resp.counts, http: http.counts };
     const byProtocol = (count: 'open' | 'accepted' | 'refused' | 'slow' | 'evicted') =>
@@ -195,6 +195,11 @@ export class Metrics {
         'sluice_snapshot_failures_total',
         'Snapshots, and changes of bans and overrides, that could not be written.',
         failures,
+      ),
+      gauge(
+        'sluice_snapshot_unused',
+        'Whether the snapshot of the start was not used, such as one that cannot be read: counts began anew.',
+        Number(isUnused),
       ),
       gauge('sluice_permits', 'Permits that are not settled yet.', permits.size),
       counter('sluice_permits_refused_total', 'Calls refused: no more permits.', permits.refused),

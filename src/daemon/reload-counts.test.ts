@@ -4,6 +4,7 @@ import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { createTempDir } from '../../test/support/daemon.ts';
+import { redisServer, startRedis } from '../../test/support/services.ts';
 import { VirtualClock } from '../testing/index.ts';
 import { parseConfigText } from './config/file.ts';
 import { Daemon } from './daemon.ts';
@@ -188,3 +189,34 @@ test('restart: a quota keeps what was used until its period ends', async () => {
   const third = await start(limits, second.clock);
   expect(await third.take(100)).toBe(10);
 });
+
+test.skipIf(!redisServer())(
+  'reload: a Redis that hangs delays it by one deadline, whatever the number of changed limits',
+  async () => {
+    const redis = await startRedis();
+    cleanups.push(() => redis.stop());
+    const limits = (rate: number): string => {
+      const rule = `bucket: { rate: ${rate}/h, burst: 9 }, redis: { url: 'redis://127.0.0.1:${redis.port}', onUnavailable: deny }`;
+      return `{ a: { match: 'a', ${rule} }, b: { match: 'b', ${rule} }, c: { match: 'c', ${rule} } }`;
+    };
+    const { change, clock, take } = await start(limits(1));
+    for (const key of ['a', 'b', 'c']) {
+      const isConnected = (): Promise<number> => {
+        clock.advance(50); // for the probe of a limit that was not connected, less than its deadline
+        return take(1, key);
+      };
+      await expect.poll(isConnected, { timeout: 15_000 }).toBe(1);
+    }
+    redis.pause();
+    const [begunAt, reloaded] = [clock.now(), change(limits(2))];
+    const timer = setInterval(() => clock.advance(50), 1);
+    const result = await reloaded;
+    clearInterval(timer);
+    redis.resume();
+    const warning = expect.stringContaining('were not converted');
+    const warnings = ['a', 'b', 'c'].map((limit) => ({ limit, warning }));
+    expect(result).toMatchObject({ ok: true, warnings });
+    expect(clock.now() - begunAt).toBeLessThan(3000);
+  },
+  60_000,
+);

@@ -9,7 +9,7 @@ import { VirtualClock } from '../testing/index.ts';
 import { parseConfigText } from './config/file.ts';
 import { LimiterRegistry } from './router/limiter-registry.ts';
 import { readSnapshot } from './snapshot.ts';
-import { Snapshotter } from './snapshotter.ts';
+import { loadSnapshot, Snapshotter } from './snapshotter.ts';
 
 const place = createTempDir();
 afterAll(() => place.remove());
@@ -96,6 +96,20 @@ test.each([
   const read = await readSnapshot(target.file, before.clock.now(), Infinity);
   if (!('snapshot' in read)) return expect.unreachable(read.reason);
   const after = setUp(limits, before.clock);
-  after.snapshotter.restore(read.snapshot);
+  after.snapshotter.restore({ previous: read.snapshot, isUnused: false });
   expect(takeAll(after)).toBe(expected);
+});
+
+test('snapshot at the start: one that cannot be read is reported, a missing one is not', async () => {
+  const { clock, snapshotter } = setUp();
+  const load = (file: string) => {
+    const loaded = parseConfigText('test.yaml', `snapshot: '${file}'`);
+    if ('problems' in loaded) throw new Error(loaded.problems.join());
+    return loadSnapshot(loaded.config, clock, () => {});
+  };
+  expect(snapshotter.status.isUnused).toBe(false);
+  snapshotter.restore(await load(join(place.path, 'missing')));
+  expect(snapshotter.status.isUnused).toBe(false);
+  snapshotter.restore(await load(place.file('damaged', 'not a snapshot')));
+  expect(snapshotter.status.isUnused).toBe(true);
 });

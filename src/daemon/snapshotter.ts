@@ -45,6 +45,15 @@ export interface SnapshotStatus {
   readonly savedAt: Millis | undefined;
   /** Failed writes since the start, of the journal too. */
   readonly failures: number;
+  /** True if a snapshot existed at the start and was not used: its counts are lost. */
+  readonly isUnused: boolean;
+}
+
+/** What a daemon starts with. */
+export interface LoadedSnapshot {
+  /** Undefined: there was none, or nothing of it could be used. */
+  readonly previous?: Snapshot | undefined;
+  readonly isUnused: boolean;
 }
 
 export class Snapshotter {
@@ -64,6 +73,7 @@ export class Snapshotter {
   #failedWrites = { file: '', times: 0 };
   #savedAt: Millis | undefined;
   #failures = 0;
+  #isUnused = false;
 
   constructor(registry: LimiterRegistry, gcraTable: GcraTable, context: SnapshotterContext) {
     this.#registry = registry;
@@ -75,7 +85,8 @@ export class Snapshotter {
    * Restores the limits that are unchanged since the snapshot, or have other numbers of the same rule; then the controls
    * of the journal. A key thus takes what it has consumed along to an override that is later than the snapshot.
    */
-  restore(previous: Snapshot | undefined, stored?: StoredControls): void {
+  restore({ previous, isUnused }: LoadedSnapshot, stored?: StoredControls): void {
+    this.#isUnused = isUnused;
     if (Array.isArray(previous?.controls)) this.controls?.merge(previous.controls);
     this.#restoreParts(previous);
     if (stored) this.#restoreControls(stored, previous);
@@ -156,7 +167,8 @@ export class Snapshotter {
 
   /** What metrics report of it. */
   get status(): SnapshotStatus {
-    return { savedAt: this.#savedAt, failures: this.#failures + (this.journal?.failures ?? 0) };
+    const failures = this.#failures + (this.journal?.failures ?? 0);
+    return { savedAt: this.#savedAt, failures, isUnused: this.#isUnused };
   }
 
   /** Resolves when no snapshot is being written: until then, no rule may change. */
@@ -223,22 +235,22 @@ export async function loadSnapshot(
   config: Config,
   clock: Clock,
   log: Log,
-): Promise<Snapshot | undefined> {
-  if (!config.snapshot) return undefined;
+): Promise<LoadedSnapshot> {
+  if (!config.snapshot) return { isUnused: false };
   const { file, maxAgeMs } = config.snapshot;
   const read = await readSnapshot(file, clock.now(), maxAgeMs);
   const fleetSeed = fleetHashSeedOf(config);
   if (fleetSeed && 'snapshot' in read && !isSameSeed(read.snapshot.seed, fleetSeed)) {
     log('warn', 'snapshot not used', { file, reason: 'its keys are those of another fleet' });
-    return { ...read.snapshot, parts: [] };
+    return { previous: { ...read.snapshot, parts: [] }, isUnused: true };
   }
   if ('snapshot' in read) {
     const isLimit = ({ name }: SnapshotPart) => name !== GCRA_PART && isLimitName(name);
     log('info', 'snapshot read', { file, limits: read.snapshot.parts.filter(isLimit).length });
-    return read.snapshot;
+    return { previous: read.snapshot, isUnused: false };
   }
   if (!read.isMissing) log('warn', 'snapshot not used', { file, reason: read.reason });
-  return read.controlsOnly;
+  return { previous: read.controlsOnly, isUnused: !read.isMissing };
 }
 
 /** The journal of the predecessor, if it can be used. */

@@ -135,8 +135,8 @@ export const failsClosedLate =
   ({ failClosed }: Gateway) =>
   (text: string): string =>
     failClosed(text)
-      .replaceAll('100ms', '5s')
-      .replace(/(lua\.sluice \S+) 100$/m, '$1 5000');
+      .replaceAll('250ms', '5s')
+      .replace(/(lua\.sluice \S+) 250$/m, '$1 5000');
 
 /** A daemon on a port and on a Unix socket. */
 export interface GatewayDaemon extends Service {

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { ConfigError } from '../../core/errors.ts';
 import { readPeersConfig } from './daemon-config.ts';
 
 test.each([
@@ -16,3 +17,20 @@ test.each([
     options,
   });
 });
+
+test('peers configuration: an invalid key is the only error, also beside a seed', () => {
+  const read = () =>
+    readPeersConfig({ udp: '10.0.0.1:7613', key: 'short', seed: 'the seed of the fleet' }, 'peers');
+  const error = errorOf(read);
+  expect(error.field).toBe('peers.key');
+  expect(error.additionalErrors).toEqual([]);
+});
+
+function errorOf(run: () => unknown): ConfigError {
+  try {
+    run();
+  } catch (error) {
+    if (error instanceof ConfigError) return error;
+  }
+  throw new Error('expected a ConfigError');
+}

@@ -8,6 +8,7 @@
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { completesWithin } from '../../core/deadline.ts';
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
+import { AddressInUseError } from '../../core/listen-address.ts';
 import type { Log, LogFields } from '../../core/log.ts';
 import type {
   BackendModule,
@@ -116,7 +117,8 @@ function runPeers(
       const { transport: through, name } = node.view();
       const opened = node.open().catch((error: unknown) => {
         const expected = `an address to listen at (${errorMessageOf(error)})`;
-        throw new ConfigError('peers', expected, through);
+        const isInUse = (error as NodeJS.ErrnoException).code === 'EADDRINUSE';
+        throw new (isInUse ? AddressInUseError : ConfigError)('peers', expected, through);
       });
       await completesWithin(clock, OPEN_TIMEOUT_MS, opened);
       if (node.view().isOpen && !(await completesWithin(clock, SYNC_TIMEOUT_MS, node.synced)))

@@ -145,8 +145,8 @@ const MAX_KEYS = 4;
 
 /** Reads `key` and `seed`. */
 export function readSecrets(fields: OptionReader): FleetSecrets {
+  const seed = fields.get('seed'); // before the key, which may be invalid: an option that is not read is unknown
   const key = readKey(fields.pathOf('key'), fields.get('key'));
-  const seed = fields.get('seed');
   if (seed !== undefined) return { key, seed: readSecret(fields.pathOf('seed'), seed) };
   if (key && key.length > 1) {
     const value = 'the secret of the key hash, as there are several keys; at first the old key';

@@ -19,6 +19,9 @@ export const ADMIN_FLAGS_HELP = `  --at ADDRESS   HTTP address of the daemon: ho
   --tls          connect with TLS
   --ca FILE      trusted certificate authorities, in PEM; default: those of the system. Implies --tls`;
 
+/** No reply in time. What was requested may happen nevertheless. */
+export class TimeoutError extends CommandError {}
+
 export type AdminFlags = ReturnType<typeof readFlags<typeof ADMIN_FLAGS>>;
 
 const DEFAULT_HTTP_PORT = 7612;
@@ -41,6 +44,7 @@ export async function requestAdmin(
   flags: AdminFlags,
   token = process.env.SLUICE_ADMIN_TOKEN,
   fields?: Readonly<Record<string, unknown>>,
+  timeoutMs = REQUEST_TIMEOUT_MS,
 ): Promise<unknown> {
   const at = adminAddressOf(flags);
   const { status, text } = await sendRequest(
@@ -50,6 +54,7 @@ export async function requestAdmin(
     token,
     flags,
     fields && JSON.stringify(fields),
+    timeoutMs,
   );
   if (status === 200) {
     try {
@@ -93,6 +98,7 @@ function sendRequest(
   token: string | undefined,
   { tls = false, ca }: AdminFlags,
   body: string | undefined,
+  timeoutMs: number,
 ): Promise<{ readonly status: number; readonly text: string }> {
   const options: RequestOptions = {
     ...socketOptionsOf(at),
@@ -103,20 +109,20 @@ function sendRequest(
       ...(token && { authorization: `Bearer ${token}` }),
       ...(body !== undefined && { 'content-type': 'application/json' }),
     },
-    signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS),
+    signal: AbortSignal.timeout(timeoutMs),
   };
   const isTls = tls || ca !== undefined;
   return new Promise((resolve, reject) => {
     const fail = (error: Error): void => {
       const { code, name } = error as NodeJS.ErrnoException;
       const isTimeout = name === 'AbortError';
-      const late = `no reply within ${REQUEST_TIMEOUT_MS} ms`;
+      const late = `no reply within ${timeoutMs} ms`;
       const reason = isTimeout ? late : (code ?? error.message);
       const hint = code === 'ECONNRESET' && isTls ? '' : (HINTS[code ?? ''] ?? '');
       const message = code?.startsWith('HPE_')
         ? `the reply of ${at} is not HTTP; --at takes the HTTP address`
         : `sluice at ${at} is unavailable: ${reason}${hint}`;
-      reject(new CommandError(message));
+      reject(isTimeout ? new TimeoutError(message) : new CommandError(message));
     };
     const outgoing = isTls
       ? requestTls({ ...options, ...(ca !== undefined && { ca: readTextFile(ca) }) })

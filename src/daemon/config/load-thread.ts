@@ -10,7 +10,7 @@ import { type Millis, schedule, systemClock } from '../../core/clock.ts';
 import { errorMessageOf } from '../../core/errors.ts';
 import { nextTurn, runInSlices } from '../../core/steps.ts';
 import { isBuilt, startLoadThread } from '../files/built-files.ts';
-import { readRegularFile } from '../keys/text-file.ts';
+import { readRegularFile, requireRegularFile } from '../keys/text-file.ts';
 import {
   type ConfigOverride,
   type LoadResult,
@@ -38,12 +38,14 @@ type Loaded = { readonly plain: PlainConfig; readonly lists: ListsData } | Probl
 /** What the thread sends, the next part for each message that it gets; after the last part the lists. */
 export type LoadReply = { readonly part: PlainPart } | { readonly lists: ListsData } | Problems;
 
-/** `loadConfig` without a pause, with the backends of this package. */
+/** `loadConfig` for a reload: without a pause, with the backends of this package. */
 export async function loadInThread(
   file: string | undefined,
   overrides: readonly ConfigOverride[],
   modules: readonly BackendModule[],
 ): Promise<LoadResult> {
+  const problem = file === undefined ? undefined : whyNotRead(file);
+  if (problem !== undefined) return { problems: [problem] };
   // Sources that are not compiled cannot be loaded by a thread.
   const needsThread = isBuilt && file !== undefined && !isSmall(file);
   if (!needsThread) return runInSlices(loadConfigInSteps(file, overrides, modules));
@@ -53,6 +55,16 @@ export async function loadInThread(
   );
   if ('problems' in loaded) return loaded;
   return runInSlices(readPlainConfig(loaded.plain, modules, new ReadLists(loaded.lists)));
+}
+
+/** A pipe has no second text: its reader would block all reloads. */
+function whyNotRead(file: string): string | undefined {
+  try {
+    requireRegularFile(file);
+    return undefined;
+  } catch (error) {
+    return `cannot read ${file}: ${errorMessageOf(error)}`;
+  }
 }
 
 /** True for a file that is parsed within some milliseconds. One that names others is not. */

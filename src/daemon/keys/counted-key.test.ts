@@ -10,6 +10,13 @@ describe('counted key', () => {
     ['ip:2001:DB8:1:2:0:0:0:1', 'ip:2001:db8:1:2::/64'],
     ['c:2001:db8::1', 'c:2001:db8:0:0::/64'],
     ['GET /a|fd00::1', 'GET /a|fd00:0:0:0::/64'],
+    ['ip:[2001:db8:1:2::1]', 'ip:2001:db8:1:2::/64'],
+    ['[2001:db8::1]', '2001:db8:0:0::/64'],
+    ['ip:[::ffff:203.0.113.9]', 'ip:203.0.113.9'],
+    ['::ffff:203.0.113.9%1', '203.0.113.9'],
+    ['ip:2001:db8:1:2::1%eth0', 'ip:2001:db8:1:2::/64'],
+    ['ip:2001:db8:1:2::1%1', 'ip:2001:db8:1:2::/64'],
+    ['ip:[2001:db8:1:2::1%eth0.100]', 'ip:2001:db8:1:2::/64'],
     ['ip:::ffff:203.0.113.9', 'ip:203.0.113.9'],
     ['::FFFF:203.0.113.9', '203.0.113.9'],
     ...[
@@ -23,9 +30,13 @@ describe('counted key', () => {
     ...['', ':', '::', 'alice', 'a:b', '7::9', 'tenant:12:34', 'Module::add', 'x2001:db8::1'].map(
       (key) => [key, key],
     ),
-    ...['2001:db8::1:', '[2001:db8::1]', '2001:db8::/64', 'deadbeefdeadbeef', 'key\xff::1'].map(
+    ...['ip:[203.0.113.9]', '203.0.113.9%eth0', '[]', ']', '%', '[alice]', 'x[2001:db8::1]'].map(
       (key) => [key, key],
     ),
+    ...['2001:db8::1%', '2001:db8::1%a:b', '[2001:db8::1]]', '2001:db8::1]', '50%abc'].map(
+      (key) => [key, key],
+    ),
+    ...['2001:db8::1:', '2001:db8::/64', 'deadbeefdeadbeef', 'key\xff::1'].map((key) => [key, key]),
   ])('%s: counts as %s', (key, expected) => {
     expect(countedKeyOf(key, 64)).toBe(expected);
   });
@@ -41,7 +52,8 @@ describe('counted key', () => {
         const network = groups.slice(0, 4).map((each) => each.toString(16));
         const expected = `${prefix}${network.join(':')}::/64`;
         const full = groups.map((each) => each.toString(16)).join(':');
-        for (const text of [full, full.toUpperCase(), addressText(groups)])
+        const others = [`[${full}]`, `${full}%eth0`, `[${full}%1]`];
+        for (const text of [full, full.toUpperCase(), addressText(groups), ...others])
           expect(countedKeyOf(prefix + text, 64)).toBe(expected);
       }),
     );
@@ -49,7 +61,7 @@ describe('counted key', () => {
 
   test('random keys: bytes and text are told alike', () => {
     const key = fc
-      .array(fc.constantFrom(...'0123456789abcfAFgx.::::'), { maxLength: 42 })
+      .array(fc.constantFrom(...'0123456789abcfAFgx.::::%]['), { maxLength: 42 })
       .map((letters) => letters.join(''));
     fc.assert(
       fc.property(key, (text) => {

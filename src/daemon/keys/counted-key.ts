@@ -48,15 +48,22 @@ const COLON = 58;
 const DOT = 46;
 const LOWER_F = 102;
 const TO_LOWER_CASE = 32;
+const PERCENT = 37;
+const CLOSING_BRACKET = 93;
+
+/** Of a zone, such as `%eth0`. */
+const MAX_ZONE_CHARS = 16;
 
 /**
  * False for a key that does not end with an IPv6 address; true needs a closer look. Reads the end of the key only, as
- * every check of a key does this: up to four hexadecimal digits between colons, and `::` or seven colons.
+ * every check of a key does this: up to four hexadecimal digits between colons, and `::` or seven colons, or a closing
+ * bracket, or a zone.
  */
 export function endsLikeIpv6(key: string): boolean {
   let colons = 0;
   let dots = 0;
   let digits = 0;
+  if (key.charCodeAt(key.length - 1) === CLOSING_BRACKET) return true;
   for (let n = key.length - 1; n >= 0; n--) {
     const code = key.charCodeAt(n);
     if (code === COLON) {
@@ -70,8 +77,18 @@ export function endsLikeIpv6(key: string): boolean {
     } else {
       const lower = code | TO_LOWER_CASE; // leaves digits as they are
       const isHexDigit = (lower >= 48 && lower <= 57) || (lower >= 97 && lower <= LOWER_F);
-      if (!isHexDigit || ++digits > 4) return false;
+      if (!isHexDigit || ++digits > 4) return colons + dots === 0 && hasZone(key, n);
     }
+  }
+  return false;
+}
+
+function hasZone(key: string, from: number): boolean {
+  const last = Math.max(0, key.length - MAX_ZONE_CHARS);
+  for (let n = from; n >= last; n--) {
+    const code = key.charCodeAt(n);
+    if (code === PERCENT) return true;
+    if (code === COLON) return false;
   }
   return false;
 }
@@ -81,6 +98,7 @@ export function bytesEndLikeIpv6(bytes: Uint8Array, from: number, to: number): b
   let colons = 0;
   let dots = 0;
   let digits = 0;
+  if (to > from && bytes[to - 1] === CLOSING_BRACKET) return true;
   for (let n = to - 1; n >= from; n--) {
     const code = bytes[n];
     if (code === COLON) {
@@ -94,8 +112,18 @@ export function bytesEndLikeIpv6(bytes: Uint8Array, from: number, to: number): b
     } else {
       const lower = code | TO_LOWER_CASE; // leaves digits as they are
       const isHexDigit = (lower >= 48 && lower <= 57) || (lower >= 97 && lower <= LOWER_F);
-      if (!isHexDigit || ++digits > 4) return false;
+      if (!isHexDigit || ++digits > 4)
+        return colons + dots === 0 && bytesHaveZone(bytes, n, from, to);
     }
+  }
+  return false;
+}
+
+function bytesHaveZone(bytes: Uint8Array, at: number, from: number, to: number): boolean {
+  const last = Math.max(from, to - MAX_ZONE_CHARS);
+  for (let n = at; n >= last; n--) {
+    if (bytes[n] === PERCENT) return true;
+    if (bytes[n] === COLON) return false;
   }
   return false;
 }

@@ -3,7 +3,8 @@
  *
  * The prefix may be any text that does not end with a letter or a digit. If it could be read as a part of the address,
  * it is: the longest end of the key that is an address counts. Addresses that IPv6 does not assign, such as 7::9, do not
- * count: `c:2001:db8::1` has the prefix `c:`, and `7::9` is a key like any other.
+ * count: `c:2001:db8::1` has the prefix `c:`, and `7::9` is a key like any other. Brackets and a zone are dropped:
+ * `ip:[2001:db8::1]` and `ip:fe80::1%eth0` are other spellings of `ip:2001:db8::1` and `ip:fe80::1`.
  */
 
 import { type IpAddress, parseNetwork } from '../../adapters/http/address.ts';
@@ -20,8 +21,32 @@ const MAX_ADDRESS_CHARS = 45;
 const ADDRESS_CHARACTER = /[0-9A-Fa-f:.]/;
 const LETTER_OR_DIGIT = /[0-9A-Za-z]/;
 
+/** A zone after an IPv6 address: the name of an interface. */
+const ZONE = /%[\w.-]{1,15}$/;
+
 /** Undefined for a key without an address. Costs nothing to speak of for keys that do not end like one. */
 export function parseIpKey(key: string): IpKey | undefined {
+  if (key.endsWith(']')) return parseBracketed(key);
+  const found = parseEnd(key);
+  if (found || !key.includes('%')) return found;
+  const bare = key.replace(ZONE, '');
+  return bare === key ? undefined : parseIpv6End(bare);
+}
+
+function parseBracketed(key: string): IpKey | undefined {
+  const start = key.lastIndexOf('[');
+  if (start < 0 || LETTER_OR_DIGIT.test(key[start - 1] ?? '')) return undefined;
+  const found = parseIpv6End(key.slice(start + 1, -1).replace(ZONE, ''));
+  return found?.prefix === '' ? { ...found, prefix: key.slice(0, start) } : undefined;
+}
+
+/** In the spelling of IPv6: only that has brackets and zones. */
+function parseIpv6End(key: string): IpKey | undefined {
+  const found = parseEnd(key);
+  return found && key.includes(':', found.prefix.length) ? found : undefined;
+}
+
+function parseEnd(key: string): IpKey | undefined {
   const earliest = Math.max(0, key.length - MAX_ADDRESS_CHARS);
   let start = key.length;
   while (start > earliest && ADDRESS_CHARACTER.test(key[start - 1])) start--;

@@ -68,9 +68,14 @@ function readList(file: string, path: string): string {
   }
 }
 
-/** A pipe would block the daemon, and a device may have no end. @throws {Error} why it cannot be read */
-export function readRegularFile(path: string, maxBytes: number): string {
+/** A pipe would block the daemon, and a device may have no end. @throws {Error} */
+export function requireRegularFile(path: string): void {
   if (!statSync(path).isFile()) throw new Error('not a regular file');
+}
+
+/** @throws {Error} why it cannot be read */
+export function readRegularFile(path: string, maxBytes: number): string {
+  requireRegularFile(path);
   const text = readBounded(path, maxBytes);
   if (text === undefined) throw new Error(`more than ${maxBytes} bytes`);
   return text;

@@ -49,6 +49,7 @@ export type BackendSelector = (
 /** A limit in a server that gets other numbers. */
 interface RemoteChange {
   readonly name: string;
+  readonly limiter: Pick<AsyncLimiter, 'inspect'>;
   readonly apply: () => Promise<void>;
   /** Used if the server cannot be reached: its keys are not converted then. */
   readonly replace: () => LimiterEntry;
@@ -166,6 +167,7 @@ export class LimiterRegistry {
    */
   async changeRemote({ remote, entries, created }: RegistryChange): Promise<string[]> {
     const unconverted: string[] = [];
+    await probeChanged(remote);
     for (const { name, apply, replace } of remote) {
       try {
         await apply();
@@ -268,7 +270,7 @@ export class LimiterRegistry {
     }
     if (!limiter.canChange(rule.limit)) return undefined;
     const apply = () => limiter.change(rule.limit).then(keep);
-    return { name, apply, replace: () => this.#keepOrCreate(name, rule, limit) };
+    return { name, limiter, apply, replace: () => this.#keepOrCreate(name, rule, limit) };
   }
 
   #keepOrCreate(name: string, rule: RuleOptions, limit: LimitConfig): LimiterEntry {
@@ -283,6 +285,23 @@ export class LimiterRegistry {
     const isExact = backends.some(({ needsExactTime }) => needsExactTime);
     const limiter = createLimiter(options, { hasher, clock: isExact ? systemClock : batchClock });
     return { name, fingerprint: text, rule, limiter, pending: new PendingSet() };
+  }
+}
+
+/** Changed limits that are probed at the same time. */
+const MAX_PROBED = 50;
+
+/** Read, never written. */
+const PROBE_KEY = 'sluice-reload';
+
+/**
+ * Reads one key of each changed limit. A server that hangs is then known within `deadline`. A conversion of keys has a
+ * longer deadline, and would delay the reload once for each limit.
+ */
+async function probeChanged(remote: readonly RemoteChange[]): Promise<void> {
+  for (let first = 0; first < remote.length; first += MAX_PROBED) {
+    const probed = remote.slice(first, first + MAX_PROBED);
+    await Promise.allSettled(probed.map(({ limiter }) => limiter.inspect(PROBE_KEY)));
   }
 }
 

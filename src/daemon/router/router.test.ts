@@ -246,6 +246,24 @@ limits:
     );
   });
 
+  test('unmatched: deny: naming a limit with always admits no key that no other limit matches', () => {
+    const { check, registry } = routerOf(`
+unmatched: deny
+limits:
+  mine: { bucket: { rate: 1/h, burst: 2 }, match: 'a*' }
+  total: { bucket: { rate: 1/h, burst: 9 }, per: limit, always: true }
+  trial: { bucket: { rate: 1/h, burst: 9 }, always: true, shadow: true }
+`);
+    const verdict = (key: string, limit: string) => check(key, { limit }).decision.verdict;
+    // The key with a route comes first: its route is not that of every key.
+    for (const limit of ['total', 'trial'])
+      expect([verdict('a', limit), verdict('b', limit)]).toEqual(['allow', 'deny']);
+    expect(check('b', { limit: 'total' })).toMatchObject({
+      staticVerdict: { reason: 'unmatched' },
+    });
+    expect(registry.get('total')?.limiter.stats()).toMatchObject({ allowed: 2, denied: 0 });
+  });
+
   test('named limit: every matching limit with always counts, too', () => {
     const { check, registry } = routerOf(`
 limits:

@@ -244,6 +244,7 @@ export class RouteTable {
       !hasLists(this.#config) &&
       !this.#hasPlanFile &&
       !hasListsOrOverrides(limit) &&
+      !(limit.always && this.#config.unmatched === 'deny') &&
       this.#always.every((indexed) => matchesAlike(indexed.limit))
     );
   }
@@ -251,7 +252,8 @@ export class RouteTable {
   /** Finds the route of a key without the cache; `named` takes the place of the most specific limit. */
   find(sent: string, plan?: string, namedLimit?: IndexedLimit): Route {
     const key = matchedKeyOf(sent);
-    const named = namedLimit ?? this.#specific.best(key)?.indexed;
+    const specific = this.#specific.best(key)?.indexed;
+    const named = namedLimit ?? specific;
     const global = this.#controls.banOf(key) ?? listVerdict(this.#config, key);
     if (global) return this.#counted(staticRoute(global), sent);
     const counting: IndexedLimit[] = [];
@@ -263,8 +265,10 @@ export class RouteTable {
       if (staticVerdict) exempt ??= staticVerdict;
       else counting.push(indexed);
     }
-    // A limit with `always` is a ceiling for keys that another limit admits: it matches no key by itself.
-    if (!named && this.#config.unmatched === 'deny') return this.#counted(UNMATCHED_DENIED, sent);
+    // A limit with `always` is a ceiling for keys that another limit admits: it admits no key by itself, named or not.
+    const isMatched = specific !== undefined || namedLimit?.limit.always === false;
+    if (!isMatched && this.#config.unmatched === 'deny')
+      return this.#counted(UNMATCHED_DENIED, sent);
     if (counting.length > 0)
       return this.#counted(
         this.#intern(counting.map((limit) => this.#apply(limit, key, plan))),

@@ -12,6 +12,7 @@ import {
 import { type Millis, systemClock } from '../../core/clock.ts';
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
 import {
+  AddressInUseError,
   formatListenAddress,
   type ListenAddress,
   type TlsConfig,
@@ -187,7 +188,9 @@ async function openListener(
     if (server.listening) await close();
     if (error instanceof ConfigError) throw error;
     const expected = expectedAddress(listen, error as NodeJS.ErrnoException);
-    throw new ConfigError(configPathOf(protocol), expected, formatListenAddress(listen));
+    const isInUse = (error as NodeJS.ErrnoException).code === 'EADDRINUSE';
+    const Failure = isInUse ? AddressInUseError : ConfigError;
+    throw new Failure(configPathOf(protocol), expected, formatListenAddress(listen));
   }
   server.on('error', () => {}); // accepting one connection failed, most likely for lack of file descriptors
   const address = server.address();
