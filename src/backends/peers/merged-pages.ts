@@ -111,13 +111,9 @@ export class MergedPages {
       .map(([origin, { all }]) => ({ origin, highest: all, missing: [] }));
   }
 
-  /** Whether some page includes reports that have not arrived: then the levels here include them for its keys only. */
-  isAhead(isPageAhead: (contents: PageContents, now: Millis) => boolean, now: Millis): boolean {
-    if (this.#pages.length === 0) return false;
-    this.#pages = this.#pages.filter(
-      ({ contents, mergedAt }) => now - mergedAt <= REMEMBERED_MS && isPageAhead(contents, now),
-    );
-    return this.#pages.length > 0;
+  /** Tests the pages that included reports that had not arrived. */
+  some(test: (contents: PageContents, mergedAt: Millis) => boolean): boolean {
+    return this.#pages.some(({ contents, mergedAt }) => test(contents, mergedAt));
   }
 
   /** The entries of a report that no merged page includes. */

@@ -45,7 +45,10 @@ const SOURCE_TIMEOUT_MS: Millis = 1000;
 /** Missing reports of the source are awaited for this long: its state includes them, so they would count twice. */
 const MAX_GAP_WAIT_MS: Millis = 5000;
 
-/** A new node that cannot merge a page exactly waits for a later one for this long: without state it admits too much. */
+/**
+ * A new node that cannot merge a page exactly waits for a later one for this long, and one whose reports cannot be listed
+ * refuses requests for as long: without state, a node admits too much.
+ */
 const MAX_JOIN_WAIT_MS: Millis = 1000;
 
 /** Sources, one after the other: each has counted the reports of all. */
@@ -72,6 +75,8 @@ export function createStateTransfer(context: PeerContext) {
   let startedAt: Millis = 0;
   let repliedAt: Millis = 0;
   let mergedAt: Millis = 0;
+  /** Whether this source was awaited in vain: its other pages are merged as they are. */
+  let hasGivenUp = false;
   let requestAt: Millis = Infinity;
   let isSynced = false;
   /** Whether some keys have the state of the source, and others are yet to get it. */
@@ -90,6 +95,7 @@ export function createStateTransfer(context: PeerContext) {
     cursor = 0;
     startedAt = now;
     mergedAt = now;
+    hasGivenUp = false;
     repliedAt = now;
     requestAt = now;
     if (!reportLog.isOpen) reportLog.open(countedReports());
@@ -161,7 +167,11 @@ export function createStateTransfer(context: PeerContext) {
   const canMerge = (contents: PageContents, now: Millis): boolean =>
     reorderBuffer.isEmpty &&
     reportLog.isCovered(contents, sender.id, 0) &&
-    peers.all.every((peer) => !peers.isAlive(peer, now) || canMergeReports(contents, peer));
+    peers.all.every(
+      (peer) =>
+        now - peer.lastSeenAt > MAX_JOIN_WAIT_MS || // it may be gone, and its last report with it
+        canMergeReports(contents, peer),
+    );
 
   const canMergeReports = (contents: PageContents, peer: Peer): boolean => {
     const { id, received, lacksHistory } = peer;
@@ -169,19 +179,26 @@ export function createStateTransfer(context: PeerContext) {
     return reportLog.isCovered(contents, id, lacksHistory && canRequest ? 0 : received.countedTo);
   };
 
-  /** Whether reports that the page includes are yet to arrive here, and so count for its keys only. */
-  const isAhead = (contents: PageContents, now: Millis): boolean => {
+  /**
+   * Whether reports that the page includes are yet to arrive here, and so count for its keys only. A node that is silent
+   * for longer than `silentMs` may be gone; one that is not known may be too.
+   */
+  const isAhead = (
+    contents: PageContents,
+    mergedAt: Millis,
+    now: Millis,
+    silentMs: Millis,
+  ): boolean => {
     for (const set of contents.sets) {
       const peer = peers.get(set.origin);
-      if (peer ? peers.isAlive(peer, now) && !peer.received.hasAll(set) : isUnsettled(set))
-        return true;
+      const isExpected = now - (peer?.lastSeenAt ?? mergedAt) <= silentMs;
+      if (isExpected && !(peer ? peer.received.hasAll(set) : isSettled(set))) return true;
     }
     return false;
   };
 
-  /** Of a node that is not known yet: it may be gone, or its handshake is not complete. */
-  const isUnsettled = ({ origin }: ReportSet): boolean =>
-    origin !== sender.id && !mergedPages.isSettled(origin);
+  const isSettled = ({ origin }: ReportSet): boolean =>
+    origin === sender.id || mergedPages.isSettled(origin);
 
   /** Requests what the page includes and is missing here, and what was made before and is in neither. */
   const requestReports = (contents: PageContents, now: Millis): void => {
@@ -220,9 +237,11 @@ export function createStateTransfer(context: PeerContext) {
     send: (included: IncludedReports) => void,
     now: Millis,
   ): void => {
-    // Some reports have arrived and are not counted; or they are counted for some keys only.
-    if (!reorderBuffer.isEmpty || mergedPages.isAhead(isAhead, now)) return;
-    if (isPartlyMerged && now - startedAt <= MAX_JOIN_WAIT_MS) return; // two such nodes would wait for each other
+    if (!reorderBuffer.isEmpty) return; // some reports have arrived and are not counted
+    const isForSomeKeys =
+      (isPartlyMerged && now - startedAt <= MAX_JOIN_WAIT_MS) ||
+      mergedPages.some((contents, at) => isAhead(contents, at, now, MAX_JOIN_WAIT_MS));
+    if (isForSomeKeys) return; // not for ever: two such nodes would wait for each other
     flush(now);
     const included = includedReports(to, buckets, now);
     if (included) prediction.suspendWhile(now, () => send(included));
@@ -285,10 +304,11 @@ export function createStateTransfer(context: PeerContext) {
       if (!limit || !isFromSource || !isNext) return;
       if (refillTimes.length > 0 && limit.buckets !== buckets) return;
       const contents = state.included && new PageContents(state.included);
-      const maxWaitMs = isSynced ? MAX_GAP_WAIT_MS : MAX_JOIN_WAIT_MS;
-      if (contents && !canMerge(contents, now) && now - mergedAt <= maxWaitMs) {
-        repliedAt = now; // requested again after the interval
-        return;
+      repliedAt = now;
+      if (contents && !canMerge(contents, now)) {
+        const maxWaitMs = isSynced ? MAX_GAP_WAIT_MS : MAX_JOIN_WAIT_MS;
+        if (!hasGivenUp && now - mergedAt <= maxWaitMs) return; // requested again after the interval
+        hasGivenUp = true;
       }
       const hitsBeyond = contents ? reportLog.hitsBeyond(contents, limit.id) : () => 0;
       prediction.releaseAll(); // a later release would give back transferred hits
@@ -302,13 +322,13 @@ export function createStateTransfer(context: PeerContext) {
         const page = { refillTimes, width: 2 + buckets };
         requestReports(contents, now);
         mergedPages.note(contents, now);
-        if (isAhead(contents, now)) mergedPages.add(limit.id, contents, page, now);
+        if (isAhead(contents, now, now, options.peerTimeoutMs))
+          mergedPages.add(limit.id, contents, page, now);
         reportLog.prune(contents);
       }
       mergedAt = now;
       isPartlyMerged = true;
       cursor = next;
-      repliedAt = now;
       pagesReceived++;
       requestAt = next > 0 && pagesReceived < PAGES_PER_REQUEST ? now + REORDER_GRACE_MS : now;
       if (next === 0) pendingLimits.shift();
