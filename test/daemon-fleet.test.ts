@@ -33,7 +33,8 @@ async function slots(count: number) {
     const config = place.file(`${n}.yaml`, `${peers}\n${LIMITS}`);
     daemons[n] = await fixture.start([...EPHEMERAL_PORTS, '--config', config], {}, build);
   };
-  const startAll = () => Promise.all(addresses.map((_, n) => start(n)));
+  const startAll = (build?: string) =>
+    Promise.all(addresses.map((_, n) => start(n, undefined, build)));
   return { addresses, daemons, start, startAll };
 }
 
@@ -80,18 +81,18 @@ async function expectOneFleet(daemons: readonly RunningDaemon[], step: string): 
 }
 
 describe('fleet: wire versions', () => {
-  test('rolling upgrade to the next version and back: admitted calls stay within the bound at each step', async () => {
+  test('rolling upgrade from version 3 to 4 and back: admitted calls stay within the bound at each step', async () => {
     const { daemons, start, startAll } = await slots(5);
-    const next = buildSpeaking(3, 4, fixture.place().path);
-    await startAll();
+    const older = buildSpeaking(3, 3, fixture.place().path);
+    await startAll(older);
     await untilComplete(daemons);
     expect(await admitted(daemons, 'throttled')).toBeLessThanOrEqual(1.1 * BURST);
     for (let n = 0; n < daemons.length; n++) {
-      await start(n, undefined, next);
+      await start(n);
       await expectOneFleet(daemons, `upgraded ${n}`);
     }
     for (const n of [1, 3]) {
-      await start(n);
+      await start(n, undefined, older);
       await expectOneFleet(daemons, `rolled back ${n}`);
     }
     const views = await Promise.all(daemons.map(viewOf));
@@ -113,8 +114,8 @@ describe('fleet: wire versions', () => {
     for (const line of lines.flatMap((found) => found ?? []))
       expect(Date.parse(line.split(' ')[0]) - from).toBeLessThan(1000);
     expect(lines).toEqual([
-      [expect.stringContaining(`upgrade the older one from=${addresses[1]} version=6 spoken=3`)],
-      [expect.stringContaining(`upgrade the older one from=${addresses[0]} version=3 spoken=5-6`)],
+      [expect.stringContaining(`upgrade the older one from=${addresses[1]} version=6 spoken=3-4`)],
+      [expect.stringContaining(`upgrade the older one from=${addresses[0]} version=4 spoken=5-6`)],
     ]);
     expect((await viewOf(daemons[0])).rejected).toMatchObject([
       { from: addresses[1], reason: 'other_version', version: 6 },
@@ -133,7 +134,7 @@ describe('fleet: wire versions', () => {
     const hello =
       '020011223344556600000000000000000000000100000000004d05b0ebc4f0ef3791ccc0b88af8a0c6555e';
     socket.send(Buffer.from(hello, 'hex'), Number(port), host);
-    await daemons[0].waitForLog(/error a peer has no common wire version.* version=2 spoken=3/);
+    await daemons[0].waitForLog(/error a peer has no common wire version.* version=2 spoken=3-4/);
     socket.close();
     expect(await metricsOf(daemons[0])).toMatch(
       /^sluice_peers_datagrams_total\{fate="other_version"\} 1$/m,

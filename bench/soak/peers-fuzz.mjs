@@ -140,11 +140,15 @@ function message(members) {
   const ids = [...members.map(({ node }) => node.view().id), 1 + below(2 ** 48 - 1)];
   const seq = below(oneOf([10, 1000, 2 ** 40]));
   const entries = [below(2 ** 32), below(2 ** 31), below(2 ** 31), 1 + below(1000)];
+  const included = {
+    isComplete: random() < 0.5,
+    sets: [{ origin: oneOf(ids), highest: seq, missing: [1, seq] }],
+  };
   return {
     ...{ kind: oneOf(KINDS), from: oneOf(ids), to: oneOf([0, ...ids]), nonce: below(2 ** 48) },
     ...{ seq, first: below(seq + 1), datagramSeq: seq, name: 'x', ranges: [1, seq], entries },
     ...{ limit: below(2 ** 32), cursor: below(100), next: below(100), ageMs: seq },
-    ...{ buckets: 1, refillTimes: entries.slice(1) },
+    ...{ buckets: 1, included, refillTimes: entries.slice(1) },
   };
 }
 

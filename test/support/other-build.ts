@@ -1,4 +1,4 @@
-/** A copy of the build that speaks other wire versions between peers, as a later build of the project would. */
+/** A copy of the build that speaks other wire versions between peers, as a later or an earlier build would. */
 
 import {
   copyFileSync,

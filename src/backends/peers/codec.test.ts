@@ -2,7 +2,15 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { MAX_AMOUNT } from '../../core/options.ts';
 import { MAX_DATAGRAM_BYTES } from './bytes.ts';
-import { decode, encode, entriesThatFit, keysPerPage, retransmitCopyOf } from './codec.ts';
+import {
+  decode,
+  encode,
+  entriesThatFit,
+  keysPerPage,
+  retransmitCopyOf,
+  setsThatFit,
+} from './codec.ts';
+import { MAX_MISSING_RANGES, MAX_ORIGINS } from './included-reports.ts';
 import { ENTRY_WIDTH, type Message, type MessageBody } from './messages.ts';
 import { WIRE_VERSIONS } from './wire-versions.ts';
 
@@ -25,6 +33,14 @@ const refillTimesOf = (buckets: number) =>
       maxLength: 20,
     })
     .map((rows) => rows.flat(2));
+const ranges = (max: number) =>
+  fc.array(fc.tuple(seq, seq), { maxLength: max }).map((pairs) => pairs.flat());
+const included = fc.record({
+  isComplete: fc.boolean(),
+  sets: fc.array(fc.record({ origin: id, highest: seq, missing: ranges(MAX_MISSING_RANGES) }), {
+    maxLength: 3,
+  }),
+});
 const agoMs = fc.nat({ max: 2 ** 16 - 1 });
 const report = fc.record({ kind: fc.constant('report'), agoMs, seq, entries });
 const body = fc.oneof(
@@ -42,7 +58,7 @@ const body = fc.oneof(
   fc.record({ kind: fc.constant('evicted'), seq }),
   fc.record({
     kind: fc.constant('nack'),
-    ranges: fc.array(seq, { maxLength: 20 }).filter(({ length }) => length % 2 === 0),
+    ranges: ranges(10),
   }),
   fc.record({ kind: fc.constant('state-request'), nonce: id, limit: fc.nat(), cursor: seq }),
   fc.integer({ min: 1, max: 3 }).chain((buckets) =>
@@ -53,6 +69,7 @@ const body = fc.oneof(
       cursor: seq,
       next: seq,
       buckets: fc.constant(buckets),
+      included,
       refillTimes: refillTimesOf(buckets),
     }),
   ),
@@ -146,7 +163,10 @@ describe('peer codec', () => {
     { kind: 'report', agoMs: 0, seq: 1, entries: [7, 0, 0, 1] },
     { kind: 'levels-request', nonce: 1, entries: [7, 0, 0, 1] },
     { kind: 'levels', nonce: 1, seq: 1, receivedSeq: 1, entries: [7, 1, 1, 1, 7, 0, 0, 1] },
-    { kind: 'state', nonce: 1, limit: 7, cursor: 0, next: 0, buckets: 1, refillTimes: [0, 0, 1] },
+    {
+      ...{ kind: 'state', nonce: 1, limit: 7, cursor: 0, next: 0, buckets: 1 },
+      ...{ included: undefined, refillTimes: [0, 0, 1] },
+    },
   ])('rejects a hash of all zeros: $kind', (fields) => {
     expect(decode(encode({ from: 1, to: 0, datagramSeq: 1, ...fields }))).toBeUndefined();
   });
@@ -160,23 +180,74 @@ describe('peer codec', () => {
     expect(decode(ack)).toMatchObject({ name: 'é'.repeat(31) });
   });
 
-  test.each([1, 2, 64])('a page of keys with %i buckets fits into a datagram', (buckets) => {
-    const keys = keysPerPage(buckets);
-    expect(keys).toBeGreaterThan(0);
-    const row = [-1, -1, ...Array<number>(buckets).fill(1e300)];
-    const refillTimes = Array.from({ length: keys }, () => row).flat();
-    const last = Number.MAX_SAFE_INTEGER;
-    const position = { nonce: 1, limit: 2 ** 32 - 1, cursor: last, next: last };
-    const page = encode({
+  const last = Number.MAX_SAFE_INTEGER;
+  const setsOf = (count: number, rangeCount: number) =>
+    Array.from({ length: count }, (_, n) => ({
+      ...{ origin: n + 1, highest: last },
+      missing: Array<number>(2 * rangeCount).fill(last),
+    }));
+
+  test.each([
+    [1, 0, 0],
+    [2, 8, 1],
+    [1, 100, 0],
+    [64, 100, MAX_MISSING_RANGES],
+    [1, 3, MAX_MISSING_RANGES],
+  ])(
+    'a page of keys with %i buckets and the reports of %i nodes fits into a datagram',
+    (buckets, origins, rangeCount) => {
+      const included = setsThatFit(setsOf(origins, rangeCount), buckets);
+      const keys = keysPerPage(buckets, included);
+      expect(keys).toBeGreaterThan(0);
+      const row = [-1, -1, ...Array<number>(buckets).fill(1e300)];
+      const refillTimes = Array.from({ length: keys }, () => row).flat();
+      const position = { nonce: 1, limit: 2 ** 32 - 1, cursor: last, next: last };
+      const header = { kind: 'state', from: 1, to: 2, datagramSeq: 1 } as const;
+      const page = { ...header, ...position, buckets, included, refillTimes };
+      const bytes = encode(page);
+      expect(bytes.length).toBeLessThanOrEqual(MAX_DATAGRAM_BYTES);
+      expect(decode(bytes)).toMatchObject({ included, refillTimes });
+    },
+  );
+
+  test('a page lists as many nodes as fit, and says whether these are all', () => {
+    const sets = (count: number) =>
+      Array.from({ length: count }, (_, n) => ({ origin: n + 1, highest: 200, missing: [] }));
+    expect(setsThatFit(sets(8), 1)).toEqual({ isComplete: true, sets: sets(8) });
+    const { isComplete, sets: listed } = setsThatFit(sets(1000), 1);
+    expect(isComplete).toBe(false);
+    expect(listed.length).toBeGreaterThan(50);
+    expect(listed.length).toBeLessThanOrEqual(MAX_ORIGINS);
+    expect(keysPerPage(1, { isComplete, sets: listed })).toBeGreaterThan(30);
+  });
+
+  test('a page in version 3 does not list reports', () => {
+    const page = {
+      kind: 'state' as const,
+      ...{ from: 1, to: 2, datagramSeq: 1, nonce: 1, limit: 7, cursor: 0, next: 0 },
+      ...{ buckets: 1, refillTimes: [1, 1, 500] },
+    };
+    const included = { isComplete: true, sets: [{ origin: 1, highest: 5, missing: [2, 1] }] };
+    const [older, newer] = [3, 4].map((version) => encode({ ...page, included }, version));
+    expect(decode(newer)).toEqual({ ...page, version: 4, newest: 4, included });
+    expect(decode(older)).toEqual({ ...page, version: 3, newest: 3 });
+    expect(older).toHaveLength(newer.length - 12); // flag, count, id, highest, one range
+  });
+
+  test.each([
+    ['origins', MAX_ORIGINS + 1, 0],
+    ['ranges', 1, MAX_MISSING_RANGES + 1],
+  ])('rejects a page with too many %s', (_, origins, rangeCount) => {
+    const sets = setsOf(origins, rangeCount).map((set) => ({
+      ...{ ...set, highest: 1 },
+      missing: set.missing.map(() => 1),
+    }));
+    const bytes = encode({
       kind: 'state',
-      from: 1,
-      to: 2,
-      datagramSeq: 1,
-      ...position,
-      buckets,
-      refillTimes,
+      ...{ from: 1, to: 2, datagramSeq: 1, nonce: 1, limit: 7, cursor: 0, next: 0 },
+      ...{ buckets: 1, included: { isComplete: true, sets }, refillTimes: [] },
     });
-    expect(page.length).toBeLessThanOrEqual(MAX_DATAGRAM_BYTES);
+    expect(decode(bytes)).toBeUndefined();
   });
 
   test('a report split by entriesThatFit fits into datagrams', () => {

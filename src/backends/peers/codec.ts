@@ -16,10 +16,17 @@
 import type { Millis } from '../../core/clock.ts';
 import { MAX_DATAGRAM_BYTES, Reader, Writer, writeU48 } from './bytes.ts';
 import {
+  type IncludedReports,
+  MAX_MISSING_RANGES,
+  MAX_ORIGINS,
+  type ReportSet,
+} from './included-reports.ts';
+import {
   BROADCAST,
   ENTRY_WIDTH,
   type Entries,
   type Envelope,
+  FIELD_SINCE,
   type KeyRefillTimes,
   MAX_NACK_RANGES,
   MESSAGE_FIELDS,
@@ -47,6 +54,29 @@ const PAGE_HEADER_BYTES = 6 + 4 + 8 + 8 + 1;
 /** Bytes of one entry at most: limit, count, hash, amount. */
 const MAX_ENTRY_BYTES = 4 + 1 + 8 + 9;
 
+type Fields = readonly (keyof MessageFields)[];
+
+const firstVersionOf = (field: keyof MessageFields): number =>
+  field in FIELD_SINCE ? FIELD_SINCE[field as keyof typeof FIELD_SINCE] : 0;
+
+/** By version, which is one byte. */
+const fieldsByVersion: Readonly<Record<MessageKind, Fields>>[] = [];
+
+/** The fields of a message in a version. */
+function fieldsOf(kind: MessageKind, version: number): Fields {
+  fieldsByVersion[version] ??= fieldsInVersion(version);
+  return fieldsByVersion[version][kind];
+}
+
+function fieldsInVersion(version: number): Record<MessageKind, Fields> {
+  const fields = {} as Record<MessageKind, Fields>;
+  for (const kind of KINDS)
+    fields[kind] = MESSAGE_FIELDS[kind].filter(
+      (field: keyof MessageFields) => version >= firstVersionOf(field),
+    );
+  return fields;
+}
+
 /** `newest` is the newest version that the sender speaks. */
 export function encode(
   message: OutgoingMessage,
@@ -59,7 +89,7 @@ export function encode(
   writer.u48(message.from);
   writer.u48(message.to);
   writer.u48(newest * SEQ_LIMIT + message.datagramSeq);
-  for (const field of MESSAGE_FIELDS[message.kind]) {
+  for (const field of fieldsOf(message.kind, version)) {
     FIELD_CODECS[field].write(writer, message[field as never], message);
   }
   return writer.finish();
@@ -98,12 +128,39 @@ export function entriesThatFit(entries: Entries, from: number): number {
   return Math.max(1, (at - from) / ENTRY_WIDTH);
 }
 
-/** How many keys fit into one datagram, whatever their state. */
-export const keysPerPage = (buckets: number): number =>
-  Math.floor((MAX_DATAGRAM_BYTES - HEADER_BYTES - PAGE_HEADER_BYTES) / (8 + 9 * buckets));
+const PAGE_BYTES = MAX_DATAGRAM_BYTES - HEADER_BYTES - PAGE_HEADER_BYTES;
 
-function amountBytes(value: number): number {
-  if (!Number.isSafeInteger(value)) return 9;
+const maxKeyBytes = (buckets: number): number => 8 + 9 * buckets;
+
+/** How many keys fit into one datagram, whatever their state, beside a list of included reports. */
+export const keysPerPage = (buckets: number, included?: IncludedReports): number =>
+  Math.floor((PAGE_BYTES - (included ? includedBytes(included) : 0)) / maxKeyBytes(buckets));
+
+/** The first of the sets that fit into a page: at most half of it, and beside at least one key. */
+export function setsThatFit(sets: readonly ReportSet[], buckets: number): IncludedReports {
+  let freeBytes =
+    Math.min(PAGE_BYTES / 2, PAGE_BYTES - maxKeyBytes(buckets)) - INCLUDED_HEADER_BYTES;
+  let count = 0;
+  for (; count < Math.min(sets.length, MAX_ORIGINS); count++) {
+    freeBytes -= setBytes(sets[count]);
+    if (freeBytes < 0) break;
+  }
+  return { isComplete: count === sets.length, sets: sets.slice(0, count) };
+}
+
+/** Whether all origins are listed, and how many are. */
+const INCLUDED_HEADER_BYTES = 2;
+
+const includedBytes = ({ sets }: IncludedReports): number =>
+  sets.reduce((sum, set) => sum + setBytes(set), INCLUDED_HEADER_BYTES);
+
+const setBytes = ({ highest, missing }: ReportSet): number =>
+  missing.reduce((sum, number) => sum + varintBytes(number), 6 + varintBytes(highest) + 1);
+
+const amountBytes = (value: number): number =>
+  Number.isSafeInteger(value) ? varintBytes(value) : 9;
+
+function varintBytes(value: number): number {
   let bytes = 1;
   for (let rest = value; rest >= 128; rest = Math.floor(rest / 128)) bytes++;
   return bytes;
@@ -116,7 +173,7 @@ export function decode(bytes: Uint8Array, versions = WIRE_VERSIONS): Message | u
   if (kind === undefined || !reader.isValid || header.from === BROADCAST) return undefined;
   if (!canRead(versions, header.version)) return undefined;
   const message = header as object as Record<string, unknown>;
-  for (const field of MESSAGE_FIELDS[kind]) {
+  for (const field of fieldsOf(kind, header.version)) {
     message[field] = FIELD_CODECS[field].read(reader, message as object as PageFields);
   }
   return reader.isValid && reader.isAtEnd ? (message as unknown as Message) : undefined;
@@ -171,7 +228,11 @@ const FIELD_CODECS: { readonly [F in keyof MessageFields]: FieldCodec<MessageFie
   name: { write: (writer, name) => writer.text(name), read: (reader) => reader.text() },
   text: { write: (writer, text) => writer.longText(text), read: (reader) => reader.longText() },
   entries: { write: writeEntries, read: readEntries },
-  ranges: { write: writeRanges, read: readRanges },
+  ranges: {
+    write: writeRanges,
+    read: (reader) => readRanges(reader, MAX_NACK_RANGES),
+  },
+  included: { write: writeIncluded, read: readIncluded },
   refillTimes: {
     write: (writer, times, message) =>
       writeRefillTimes(writer, times, (message as PageFields).buckets),
@@ -235,9 +296,32 @@ function writeRanges(writer: Writer, ranges: readonly number[]): void {
   for (const number of ranges) writer.varint(number);
 }
 
-function readRanges(reader: Reader): readonly number[] {
+function writeIncluded(writer: Writer, included: IncludedReports | undefined): void {
+  const { isComplete, sets } = included ?? { isComplete: false, sets: [] };
+  writer.byte(isComplete ? 1 : 0);
+  writer.byte(sets.length);
+  for (const { origin, highest, missing } of sets) {
+    writer.u48(origin);
+    writer.varint(highest);
+    writeRanges(writer, missing);
+  }
+}
+
+function readIncluded(reader: Reader): IncludedReports {
+  const isComplete = reader.byte();
   const count = reader.byte();
-  if (count > MAX_NACK_RANGES) reader.isValid = false;
+  if (isComplete > 1 || count > MAX_ORIGINS) reader.isValid = false;
+  const sets: ReportSet[] = [];
+  for (let n = 0; n < count && reader.isValid; n++) {
+    const [origin, highest] = [reader.u48(), reader.varint()];
+    sets.push({ origin, highest, missing: readRanges(reader, MAX_MISSING_RANGES) });
+  }
+  return { isComplete: isComplete === 1, sets };
+}
+
+function readRanges(reader: Reader, max: number): readonly number[] {
+  const count = reader.byte();
+  if (count > max) reader.isValid = false;
   const ranges: number[] = [];
   for (let n = 0; n < count * 2 && reader.isValid; n++) ranges.push(reader.varint());
   return ranges;

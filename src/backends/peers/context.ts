@@ -3,10 +3,12 @@
 import type { Millis } from '../../core/clock.ts';
 import type { Random } from '../../core/random.ts';
 import type { PeerLimits } from './limits.ts';
+import type { MergedPages } from './merged-pages.ts';
 import type { PeerTable } from './peer-table.ts';
 import type { PendingHits } from './pending-hits.ts';
 import type { PeerPrediction } from './prediction.ts';
 import type { ReorderBuffer } from './reorder-buffer.ts';
+import type { ReportLog } from './report-log.ts';
 import type { RetransmitBuffer } from './retransmit-buffer.ts';
 import type { DatagramSender } from './sender.ts';
 import { WIRE_VERSIONS, type WireVersions } from './wire-versions.ts';
@@ -52,4 +54,8 @@ export interface PeerContext {
   readonly peers: PeerTable;
   readonly reorderBuffer: ReorderBuffer;
   readonly retransmitBuffer: RetransmitBuffer;
+  readonly reportLog: ReportLog;
+  readonly mergedPages: MergedPages;
+  /** Reports all pending hits now. */
+  readonly flush: (now: Millis) => void;
 }

@@ -25,7 +25,7 @@ import { hasNoCommonVersion, versionFor } from './wire-versions.ts';
 const SIMULTANEOUS_START_MS: Millis = 500;
 
 export function createMembership(context: PeerContext, stateTransfer: StateTransfer, now: Millis) {
-  const { options, peers, random, reorderBuffer, retransmitBuffer, sender } = context;
+  const { options, mergedPages, peers, random, reorderBuffer, retransmitBuffer, sender } = context;
   const { peerTimeoutMs, name: ownName, versions } = options;
   const handshakes = new PendingHandshakes(random, peerTimeoutMs);
   /** When this node started, or resumed after a suspension. */
@@ -68,11 +68,15 @@ export function createMembership(context: PeerContext, stateTransfer: StateTrans
     // Nodes that start together have no state to transfer: each needs all reports of the other.
     const startedTogether = !isOlder && ownAgeMs - ageMs < SIMULTANEOUS_START_MS;
     const needsAllReports = !isOlder && (stateTransfer.isSynced() || startedTogether);
+    // The transferred state of another peer includes these reports, and the peer still has the rest.
+    const mergedTo = mergedPages.countedTo(id, now) ?? -1;
+    const isMerged = mergedTo >= first - 1;
     const verified = { id, name, newest, datagramSeq, startedAt: now - ageMs };
     const countedTo = needsAllReports ? Math.min(first - 1, seq) : seq;
-    const peer = peers.add(verified, countedTo, seq, now);
+    const peer = peers.add(verified, isMerged ? mergedTo : countedTo, seq, now);
     if (!peer.received.isComplete) reorderBuffer.addIfApart(peer, Math.min(ageMs, ownAgeMs), now);
-    if (!needsAllReports || first > 1) stateTransfer.addSource(peer, now);
+    if (isMerged) peer.lacksHistory = false;
+    else if (!needsAllReports || first > 1) stateTransfer.addSource(peer, now);
     return true;
   };
 

@@ -10,6 +10,7 @@
  */
 
 import type { Random } from '../../core/random.ts';
+import type { IncludedReports } from './included-reports.ts';
 
 /** Identifies a node while it runs: an integer from 1 to 2^48 - 1. */
 export type NodeId = number;
@@ -78,6 +79,8 @@ export interface MessageFields {
   /** Buckets per key. */
   readonly buckets: number;
   readonly refillTimes: KeyRefillTimes;
+  /** The reports that a page includes, of all nodes; undefined in version 3. */
+  readonly included: IncludedReports | undefined;
   /** The receiver's last report that the sender has counted, with all before it. */
   readonly receivedSeq: number;
 }
@@ -98,13 +101,18 @@ export const MESSAGE_FIELDS = {
   /** Requests the keys of a limit from a cursor on. */
   'state-request': ['nonce', 'limit', 'cursor'],
   /** One page of bucket state. */
-  state: ['nonce', 'limit', 'cursor', 'next', 'buckets', 'refillTimes'],
+  state: ['nonce', 'limit', 'cursor', 'next', 'buckets', 'included', 'refillTimes'],
   /** Requests the levels of these keys; the hits of the entries are ignored. */
   'levels-request': ['nonce', 'entries'],
   levels: ['nonce', 'seq', 'receivedSeq', 'entries'],
   /** What operators set at run time, for the daemon: the protocol carries it and does not read it. */
   controls: ['text'],
 } as const satisfies Readonly<Record<string, readonly (keyof MessageFields)[]>>;
+
+/** Fields that older versions do not have. */
+export const FIELD_SINCE = { included: 4 } as const satisfies {
+  readonly [F in keyof MessageFields]?: number;
+};
 
 export type MessageKind = keyof typeof MESSAGE_FIELDS;
 

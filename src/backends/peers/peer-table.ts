@@ -28,6 +28,8 @@ export interface Peer extends Requester {
   readonly replayWindow: ReplayWindow;
   reportsReceived: number;
   nackAt: Millis;
+  /** Whether its reports from before its admission are not counted here: a state transfer is to bring them. */
+  lacksHistory: boolean;
 }
 
 /** Data of the handshake. */
@@ -77,10 +79,24 @@ export class PeerTable {
     const { datagramSeq, ...rest } = verified;
     const replayWindow = new ReplayWindow(datagramSeq);
     const times = { lastSeenAt: now, nackAt: now, replyBudgetUntil: -Infinity };
-    const peer = { ...rest, replayWindow, received, reportsReceived: 0, ...times };
+    const peer = {
+      ...{ ...rest, replayWindow, received, reportsReceived: 0, ...times },
+      lacksHistory: countedTo > 0,
+    };
     this.#peers.set(verified.id, peer);
     this.updateGaps(peer, now);
     return peer;
+  }
+
+  get all(): readonly Peer[] {
+    return [...this.#peers.values()];
+  }
+
+  /** Peers that have sent reports, those seen last first. */
+  get reporting(): readonly Peer[] {
+    return this.all
+      .filter(({ received }) => received.highest > 0)
+      .sort((a, b) => b.lastSeenAt - a.lastSeenAt);
   }
 
   isAlive(peer: Peer | undefined, now: Millis): peer is Peer {

@@ -101,6 +101,20 @@ export class PeerPrediction {
     }
   }
 
+  /** Gives back all predictions while `act` runs: levels contain only hits that were served. */
+  suspendWhile(now: Millis, act: () => void): void {
+    this.tick(now); // a prediction is now at most the level, so that it can be given back in full
+    const held = [...this.#active].map((key) => [key, key.predictedHits] as const);
+    for (const [key, hits] of held) this.#adjustBy(key, -hits);
+    act();
+    for (const [key, hits] of held) this.#adjustBy(key, hits);
+  }
+
+  #adjustBy(key: PredictedKey, hits: number): void {
+    const limit = this.#limits.byId(key.id);
+    if (limit) this.#adjust(key, limit, hits);
+  }
+
   /** Gives back all predictions, so that levels contain only hits that were served. */
   releaseAll(): void {
     for (const key of this.#active) this.#release(key);

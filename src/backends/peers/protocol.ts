@@ -21,6 +21,7 @@ import { entriesThatFit } from './codec.ts';
 import type { PeerContext, PeerOptions } from './context.ts';
 import { type PeerLimit, PeerLimits } from './limits.ts';
 import { createMembership } from './membership.ts';
+import { MergedPages } from './merged-pages.ts';
 import {
   BROADCAST,
   ENTRY_WIDTH,
@@ -36,6 +37,7 @@ import { PendingHits } from './pending-hits.ts';
 import { PeerPrediction } from './prediction.ts';
 import { ReorderBuffer } from './reorder-buffer.ts';
 import { ReportBudget } from './report-budget.ts';
+import { ReportLog } from './report-log.ts';
 import { allowReply, chargeRetransmits } from './response-limiter.ts';
 import { RetransmitBuffer } from './retransmit-buffer.ts';
 import { DatagramSender, MessageCounts, type SendDatagram } from './sender.ts';
@@ -62,6 +64,8 @@ export class PeerProtocol {
   readonly #retransmitBuffer: RetransmitBuffer;
   readonly #peerTable: PeerTable;
   readonly #reorderBuffer = new ReorderBuffer();
+  readonly #reportLog = new ReportLog();
+  readonly #mergedPages = new MergedPages();
   readonly #stateTransfer: StateTransfer;
   readonly #membership: ReturnType<typeof createMembership>;
   readonly #antiEntropy: ReturnType<typeof createAntiEntropy>;
@@ -92,6 +96,9 @@ export class PeerProtocol {
       peers: this.#peerTable,
       reorderBuffer: this.#reorderBuffer,
       retransmitBuffer: this.#retransmitBuffer,
+      reportLog: this.#reportLog,
+      mergedPages: this.#mergedPages,
+      flush: (at) => this.flush(at),
     };
     this.#stateTransfer = createStateTransfer(context);
     this.#membership = createMembership(context, this.#stateTransfer, now);
@@ -233,6 +240,7 @@ export class PeerProtocol {
     const seq = this.#retransmitBuffer.lastSeq + 1;
     const sent = this.#sender.send(BROADCAST, { kind: 'report', agoMs: 0, seq, entries });
     this.#retransmitBuffer.add(sent, now);
+    this.#reportLog.add(this.id, seq, entries);
     this.#antiEntropy.recordReported(seq, entries);
   }
 
@@ -343,7 +351,7 @@ export class PeerProtocol {
         this.#retransmit(peer, message.ranges, now);
         break;
       case 'state-request':
-        this.#stateTransfer.sendPages(message);
+        this.#stateTransfer.sendPages(peer, message, now);
         break;
       case 'levels-request':
         if (this.#canRunAntiEntropy) this.#antiEntropy.reply(peer, message, now);
@@ -357,19 +365,22 @@ export class PeerProtocol {
     }
     peer.reportsReceived++;
     if (seq < peer.received.highest && this.#peerTable.hasGaps(peer)) this.counts.repaired++;
-    if (this.#reorderBuffer.has(peer)) this.#reorderBuffer.buffer(peer, now - agoMs, entries);
-    else this.#applyHits(peer, entries, agoMs);
+    if (this.#reorderBuffer.has(peer))
+      this.#reorderBuffer.buffer({ from: peer, seq, servedAt: now - agoMs, entries });
+    else this.#applyHits(peer, seq, entries, agoMs);
   }
 
-  #applyHits(peer: Peer, entries: Entries, agoMs: Millis): void {
+  #applyHits(peer: Peer, seq: number, reported: Entries, agoMs: Millis): void {
+    this.#reportLog.add(peer.id, seq, reported);
+    const entries = this.#mergedPages.withoutMerged(peer.id, seq, reported, this.#now);
     this.#antiEntropy.recordReceived(peer.id, entries);
     if (this.#isEager) this.#prediction.onRemoteHits(entries, this.#now);
     this.counts.unknownLimits += this.#limits.applyRemoteHits(entries, agoMs);
   }
 
   #applyLateReports(now: Millis): void {
-    for (const { from, entries, servedAt } of this.#reorderBuffer.takeDue(now)) {
-      this.#applyHits(from, entries, now - servedAt);
+    for (const { from, seq, entries, servedAt } of this.#reorderBuffer.takeDue(now)) {
+      this.#applyHits(from, seq, entries, now - servedAt);
     }
   }
 

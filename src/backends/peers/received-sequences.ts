@@ -6,10 +6,15 @@
  *        contiguousTo     highest
  */
 
+import { isIn, MAX_MISSING_RANGES, type ReportSet } from './included-reports.ts';
+import type { NodeId } from './messages.ts';
+
 /** More missing reports than this are skipped, not requested. */
 const MAX_GAP = 4096;
 
 export class ReceivedSequences {
+  /** Reports up to here are not requested: state transfer brings their hits. */
+  #countedTo: number;
   /** All reports up to here have arrived or were skipped. */
   #contiguousTo: number;
   /** The highest sequence number that is known to exist. */
@@ -20,8 +25,13 @@ export class ReceivedSequences {
 
   /** Starts after `seq`. */
   constructor(seq: number) {
+    this.#countedTo = seq;
     this.#contiguousTo = seq;
     this.#highest = seq;
+  }
+
+  get countedTo(): number {
+    return this.#countedTo;
   }
 
   get highest(): number {
@@ -40,9 +50,13 @@ export class ReceivedSequences {
     return this.#highest - this.#contiguousTo - this.#outOfOrder.size;
   }
 
+  has(seq: number): boolean {
+    return seq <= this.#contiguousTo || this.#outOfOrder.has(seq);
+  }
+
   /** True if the report is new. */
   accept(seq: number): boolean {
-    if (seq <= this.#contiguousTo || this.#outOfOrder.has(seq)) return false;
+    if (this.has(seq)) return false;
     this.noteHighest(seq);
     if (seq <= this.#contiguousTo) return false; // just skipped, as the gap is too large
     this.#outOfOrder.add(seq);
@@ -68,6 +82,39 @@ export class ReceivedSequences {
     this.lost += lost;
     this.#contiguousTo = to;
     this.#advance();
+  }
+
+  /** Whether all reports of the set have arrived. */
+  hasAll(set: ReportSet): boolean {
+    if (set.highest > this.#highest) return false;
+    for (let seq = this.#contiguousTo + 1; seq <= set.highest; seq++)
+      if (isIn(set, seq) && !this.has(seq)) return false;
+    return true;
+  }
+
+  /**
+   * The reports that have arrived; undefined if they have too many gaps. Without history, those up to `countedTo` are
+   * missing too.
+   */
+  setOf(origin: NodeId, lacksHistory: boolean): ReportSet | undefined {
+    const before = lacksHistory && this.#countedTo > 0 ? [1, this.#countedTo] : [];
+    const missing = [...before, ...this.missingRanges(MAX_MISSING_RANGES)];
+    if (missing.length >= 2 * MAX_MISSING_RANGES) return undefined;
+    return { origin, highest: this.#highest, missing };
+  }
+
+  /** Whether the reports after `seq` can be requested. */
+  canRewindTo(seq: number): boolean {
+    return this.#contiguousTo - seq <= MAX_GAP;
+  }
+
+  /** Requests the reports after `seq` too: the transferred state does not bring their hits. */
+  rewindTo(seq: number): void {
+    if (seq >= this.#countedTo || !this.canRewindTo(seq)) return;
+    for (let arrived = this.#countedTo + 1; arrived <= this.#contiguousTo; arrived++)
+      this.#outOfOrder.add(arrived);
+    this.#countedTo = seq;
+    this.#contiguousTo = seq;
   }
 
   /** Missing reports as pairs of first sequence number and count. */

@@ -22,6 +22,7 @@ const MAX_BUFFERED_NUMBERS = 1_000_000;
 
 interface LateReport {
   readonly from: Peer;
+  readonly seq: number;
   readonly servedAt: Millis;
   readonly entries: Entries;
 }
@@ -57,9 +58,9 @@ export class ReorderBuffer {
     this.flushAt = Math.min(this.flushAt, now + MAX_BUFFER_MS);
   }
 
-  buffer(from: Peer, servedAt: Millis, entries: Entries): void {
-    this.#reports.push({ from, servedAt, entries });
-    this.#bufferedNumbers += entries.length;
+  buffer(report: LateReport): void {
+    this.#reports.push(report);
+    this.#bufferedNumbers += report.entries.length;
   }
 
   /** The reports to apply now, oldest first: none until they are complete or `flushAt` is reached. */

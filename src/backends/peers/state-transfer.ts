@@ -10,15 +10,31 @@
  * Only pages of the open request are applied, each once: a late page would count hits twice. A source that stops
  * answering is replaced, and the transfer continues with the limits that are still pending.
  *
+ * Reports go on meanwhile, and a page lists those that it includes (`included-reports.ts`). So each hit counts once:
+ *
+ *     in the page and counted here        the level of the page has it
+ *     counted here, not in the page       added to the page (`report-log.ts`)
+ *     in the page, not arrived yet        does not count again when it arrives (`merged-pages.ts`)
+ *     in neither                          requested from its node
+ *
+ * A page of version 3 has no list. A level is raised to that of the page, and hits in transit may count twice.
+ *
  * The peer that has run longest knows most, so it is the source; an older one that is found later replaces it. Nodes
  * that start together have no state. A node that is not synced answers only its source.
  */
 
 import type { Millis } from '../../core/clock.ts';
-import { keysPerPage } from './codec.ts';
+import { keysPerPage, setsThatFit } from './codec.ts';
 import type { PeerContext } from './context.ts';
-import { type MessageOf, type NodeId, random48 } from './messages.ts';
+import {
+  type IncludedReports,
+  MAX_ORIGINS,
+  PageContents,
+  type ReportSet,
+} from './included-reports.ts';
+import { FIELD_SINCE, type MessageOf, type NodeId, random48 } from './messages.ts';
 import { type Peer, REORDER_GRACE_MS } from './peer-table.ts';
+import { versionFor } from './wire-versions.ts';
 
 /** Interval of requests while no reply comes. */
 const REQUEST_INTERVAL_MS: Millis = 50;
@@ -28,6 +44,12 @@ const SOURCE_TIMEOUT_MS: Millis = 1000;
 
 /** Missing reports of the source are awaited for this long: its state includes them, so they would count twice. */
 const MAX_GAP_WAIT_MS: Millis = 5000;
+
+/**
+ * A new node that cannot merge a page exactly waits for a later one for this long, and one whose reports cannot be listed
+ * refuses requests for as long: without state, a node admits too much.
+ */
+const MAX_JOIN_WAIT_MS: Millis = 1000;
 
 /** Sources, one after the other: each has counted the reports of all. */
 const MAX_SOURCES = 2;
@@ -41,6 +63,7 @@ export type StateTransfer = ReturnType<typeof createStateTransfer>;
 
 export function createStateTransfer(context: PeerContext) {
   const { limits, peers, sender, random, reorderBuffer, pendingHits, prediction } = context;
+  const { reportLog, mergedPages, retransmitBuffer, flush, options } = context;
   /** Ids of limits that are not transferred yet; the first one is in progress. */
   let pendingLimits: number[] = [];
   /** Longest-lived first; the first one is in use. */
@@ -51,8 +74,18 @@ export function createStateTransfer(context: PeerContext) {
   let pagesReceived = 0;
   let startedAt: Millis = 0;
   let repliedAt: Millis = 0;
+  let mergedAt: Millis = 0;
+  /** Whether this source was awaited in vain: its other pages are merged as they are. */
+  let hasGivenUp = false;
   let requestAt: Millis = Infinity;
   let isSynced = false;
+  /** Whether some keys have the state of the source, and others are yet to get it. */
+  let isPartlyMerged = false;
+
+  const countedReports = (): (readonly [origin: NodeId, seq: number])[] => [
+    [sender.id, retransmitBuffer.lastSeq],
+    ...peers.all.map(({ id, received }) => [id, received.highest] as const),
+  ];
 
   const wakeAt = (): Millis => (sources.length === 0 ? Infinity : requestAt);
 
@@ -61,12 +94,16 @@ export function createStateTransfer(context: PeerContext) {
     nonce = random48(random);
     cursor = 0;
     startedAt = now;
+    mergedAt = now;
+    hasGivenUp = false;
     repliedAt = now;
     requestAt = now;
+    if (!reportLog.isOpen) reportLog.open(countedReports());
   };
 
   const transferAll = (now: Millis): void => {
     pendingLimits = limits.ids;
+    mergedPages.begin(true);
     resetRequest(now);
   };
 
@@ -76,6 +113,7 @@ export function createStateTransfer(context: PeerContext) {
     const source = peers.longestLived(failedSources, now);
     if (source) {
       sources = [source];
+      if (isSynced) mergedPages.begin(false);
       resetRequest(now);
     } else failedSources.clear(); // all failed: the next call starts over
   };
@@ -83,9 +121,17 @@ export function createStateTransfer(context: PeerContext) {
   /** A new node needs one source; a synced node transfers from all, to recover lost reports. */
   const completeSource = (now: Millis): void => {
     sources = isSynced ? sources.slice(1) : [];
-    isSynced = true;
+    setSynced();
     failedSources.clear();
+    for (const peer of peers.all) peer.lacksHistory = false;
     if (sources.length > 0) transferAll(now);
+  };
+
+  /** Continues the log if another source follows. */
+  const setSynced = (): void => {
+    isSynced = true;
+    isPartlyMerged = false;
+    if (sources.length === 0) reportLog.close();
   };
 
   const hasTimedOut = (source: Peer, now: Millis): boolean =>
@@ -100,12 +146,105 @@ export function createStateTransfer(context: PeerContext) {
     else chooseSource(now);
   };
 
-  /** A new node counts only new reports, so it has no gaps to wait for. */
+  /**
+   * A page that lists its reports needs them counted, or not received, but not in the reorder buffer. Without the list,
+   * the source must have no gaps; a new node counts only new reports, so it has none.
+   */
   const isAwaitingRetransmits = (source: Peer, now: Millis): boolean => {
-    const hasGaps = !source.received.isComplete || reorderBuffer.has(source);
-    if (!isSynced || !hasGaps || now - startedAt > MAX_GAP_WAIT_MS) return false;
+    const hasGaps = listsReports(source)
+      ? !reorderBuffer.isEmpty
+      : isSynced && (!source.received.isComplete || reorderBuffer.has(source));
+    if (!hasGaps || now - startedAt > MAX_GAP_WAIT_MS) return false;
     repliedAt = now; // no request was sent, so there is no reply to miss
     return true;
+  };
+
+  const versionOf = ({ newest }: Peer): number => versionFor(options.versions, newest);
+
+  const listsReports = (peer: Peer): boolean => versionOf(peer) >= FIELD_SINCE.included;
+
+  /** Whether the page includes all reports that are counted here, except those in the log. */
+  const canMerge = (contents: PageContents, now: Millis): boolean =>
+    reorderBuffer.isEmpty &&
+    reportLog.isCovered(contents, sender.id, 0) &&
+    peers.all.every(
+      (peer) =>
+        now - peer.lastSeenAt > MAX_JOIN_WAIT_MS || // it may be gone, and its last report with it
+        canMergeReports(contents, peer),
+    );
+
+  const canMergeReports = (contents: PageContents, peer: Peer): boolean => {
+    const { id, received, lacksHistory } = peer;
+    const canRequest = received.canRewindTo(contents.contiguousTo(id));
+    return reportLog.isCovered(contents, id, lacksHistory && canRequest ? 0 : received.countedTo);
+  };
+
+  /**
+   * Whether reports that the page includes are yet to arrive here, and so count for its keys only. A node that is silent
+   * for longer than `silentMs` may be gone; one that is not known may be too.
+   */
+  const isAhead = (
+    contents: PageContents,
+    mergedAt: Millis,
+    now: Millis,
+    silentMs: Millis,
+  ): boolean => {
+    for (const set of contents.sets) {
+      const peer = peers.get(set.origin);
+      const isExpected = now - (peer?.lastSeenAt ?? mergedAt) <= silentMs;
+      if (isExpected && !(peer ? peer.received.hasAll(set) : isSettled(set))) return true;
+    }
+    return false;
+  };
+
+  const isSettled = ({ origin }: ReportSet): boolean =>
+    origin === sender.id || mergedPages.isSettled(origin);
+
+  /** Requests what the page includes and is missing here, and what was made before and is in neither. */
+  const requestReports = (contents: PageContents, now: Millis): void => {
+    for (const { origin, highest } of contents.sets)
+      peers.get(origin)?.received.noteHighest(highest);
+    for (const peer of peers.all) {
+      if (peer.lacksHistory && contents.isKnown(peer.id))
+        peer.received.rewindTo(contents.contiguousTo(peer.id));
+      peers.updateGaps(peer, now);
+    }
+  };
+
+  /** The reports that are counted here, of this node and the requester first; undefined if they cannot be listed. */
+  const includedReports = (
+    requester: Peer,
+    buckets: number,
+    now: Millis,
+  ): IncludedReports | undefined => {
+    const own = { origin: sender.id, highest: retransmitBuffer.lastSeq, missing: [] };
+    const others = peers.reporting.filter((peer) => peer !== requester);
+    const sets: ReportSet[] = [own];
+    for (const { id, received, lacksHistory } of [requester, ...others].slice(0, MAX_ORIGINS)) {
+      const set = received.setOf(id, lacksHistory);
+      if (!set || (lacksHistory && mergedPages.hasReportsOf(id, now))) return undefined; // some keys have more
+      sets.push(set);
+    }
+    const isUnlisted = ({ origin }: ReportSet): boolean =>
+      origin !== sender.id && !peers.get(origin);
+    return setsThatFit([...sets, ...mergedPages.settledSets(now).filter(isUnlisted)], buckets);
+  };
+
+  /** Sends pages that include what is reported, and no more; none while the reports here cannot be listed. */
+  const sendListed = (
+    to: Peer,
+    buckets: number,
+    send: (included: IncludedReports) => void,
+    now: Millis,
+  ): void => {
+    if (!reorderBuffer.isEmpty) return; // some reports have arrived and are not counted
+    const isForSomeKeys =
+      (isPartlyMerged && now - startedAt <= MAX_JOIN_WAIT_MS) ||
+      mergedPages.some((contents, at) => isAhead(contents, at, now, MAX_JOIN_WAIT_MS));
+    if (isForSomeKeys) return; // not for ever: two such nodes would wait for each other
+    flush(now);
+    const included = includedReports(to, buckets, now);
+    if (included) prediction.suspendWhile(now, () => send(included));
   };
 
   return {
@@ -131,11 +270,14 @@ export function createStateTransfer(context: PeerContext) {
     startWithoutPeers(): void {
       if (sources.length > 0) return;
       pendingLimits = [];
-      isSynced = true;
+      setSynced();
     },
 
     stop(): void {
       sources = [];
+      isPartlyMerged = false;
+      reportLog.close();
+      mergedPages.clear();
     },
 
     tick(now: Millis): void {
@@ -149,7 +291,8 @@ export function createStateTransfer(context: PeerContext) {
       requestAt = now + REQUEST_INTERVAL_MS;
       if (isAwaitingRetransmits(source, now)) return;
       pagesReceived = 0;
-      sender.send(source.id, { kind: 'state-request', nonce, limit: pendingLimits[0], cursor });
+      const request = { kind: 'state-request', nonce, limit: pendingLimits[0], cursor } as const;
+      sender.send(source.id, request, versionOf(source));
     },
 
     /** Applies the next page of the open request; any other page is ignored. */
@@ -160,33 +303,56 @@ export function createStateTransfer(context: PeerContext) {
       const limit = limits.byId(state.limit);
       if (!limit || !isFromSource || !isNext) return;
       if (refillTimes.length > 0 && limit.buckets !== buckets) return;
+      const contents = state.included && new PageContents(state.included);
+      repliedAt = now;
+      if (contents && !canMerge(contents, now)) {
+        const maxWaitMs = isSynced ? MAX_GAP_WAIT_MS : MAX_JOIN_WAIT_MS;
+        if (!hasGivenUp && now - mergedAt <= maxWaitMs) return; // requested again after the interval
+        hasGivenUp = true;
+      }
+      const hitsBeyond = contents ? reportLog.hitsBeyond(contents, limit.id) : () => 0;
       prediction.releaseAll(); // a later release would give back transferred hits
       for (let at = 0; at < refillTimes.length; at += 2 + buckets) {
         const [low, high] = [refillTimes[at], refillTimes[at + 1]];
         const pending = pendingHits.pendingFor(limit.id, low, high); // not in the source's state
         const fullInMs = refillTimes.slice(at + 2, at + 2 + buckets);
-        limits.raiseLevel(limit.id, low, high, fullInMs, pending);
+        limits.raiseLevel(limit.id, low, high, fullInMs, pending + hitsBeyond(low, high));
       }
+      if (contents) {
+        const page = { refillTimes, width: 2 + buckets };
+        requestReports(contents, now);
+        mergedPages.note(contents, now);
+        if (isAhead(contents, now, now, options.peerTimeoutMs))
+          mergedPages.add(limit.id, contents, page, now);
+        reportLog.prune(contents);
+      }
+      mergedAt = now;
+      isPartlyMerged = true;
       cursor = next;
-      repliedAt = now;
       pagesReceived++;
       requestAt = next > 0 && pagesReceived < PAGES_PER_REQUEST ? now + REORDER_GRACE_MS : now;
       if (next === 0) pendingLimits.shift();
     },
 
     /** Sends pages to a peer, unless this node is waiting for state itself. */
-    sendPages(request: MessageOf<'state-request'>): void {
-      const { from, nonce, limit: id } = request;
+    sendPages(to: Peer, request: MessageOf<'state-request'>, now: Millis): void {
+      const { from, nonce, limit: id, version } = request;
       const source = sources.at(0);
       if (!isSynced && source && source.id !== from) return;
       const limit = limits.byId(id);
       const buckets = limit?.buckets ?? 0;
       let { cursor } = request;
-      for (let n = 0; n < PAGES_PER_REQUEST && (n === 0 || cursor > 0); n++) {
-        const page = limit?.readPage(cursor, keysPerPage(buckets)) ?? EMPTY_PAGE;
-        sender.send(from, { kind: 'state', nonce, limit: id, cursor, buckets, ...page });
-        cursor = page.next;
-      }
+      const send = (included?: IncludedReports): void => {
+        const keys = keysPerPage(buckets, included);
+        for (let n = 0; n < PAGES_PER_REQUEST && (n === 0 || cursor > 0); n++) {
+          const page = limit?.readPage(cursor, keys) ?? EMPTY_PAGE;
+          const body = { kind: 'state', nonce, limit: id, cursor, buckets, included } as const;
+          sender.send(from, { ...body, ...page }, version);
+          cursor = page.next;
+        }
+      };
+      if (version < FIELD_SINCE.included) send();
+      else sendListed(to, buckets, send, now);
     },
   };
 }

@@ -10,8 +10,8 @@
  * A `hello` to all nodes has the oldest version of its sender, so a node that cannot read it knows that there is no
  * common version. The header of a datagram and the `hello` kinds are the same in every version.
  *
- * A change of a message body takes a new version: `codec.ts` then encodes and decodes by version. A new kind of message
- * does not, if nodes that ignore it still count alike.
+ * A change of a message body takes a new version: `FIELD_SINCE` in `messages.ts` says which fields it has, and `codec.ts`
+ * encodes and decodes by version. A new kind of message does not, if nodes that ignore it still count alike.
  */
 
 import type { OtherVersion } from './messages.ts';
@@ -21,8 +21,11 @@ export interface WireVersions {
   readonly newest: number;
 }
 
-/** Version 2 is not spoken: it hashes keys in another way, and it is not encrypted (docs/decisions/0012). */
-export const WIRE_VERSIONS: WireVersions = { oldest: 3, newest: 3 };
+/**
+ * Version 4 lists in each page of a state transfer the reports that it includes (docs/decisions/0046). Version 2 is not
+ * spoken: it hashes keys in another way, and it is not encrypted (docs/decisions/0012).
+ */
+export const WIRE_VERSIONS: WireVersions = { oldest: 3, newest: 4 };
 
 export const canRead = ({ oldest, newest }: WireVersions, version: number): boolean =>
   version >= oldest && version <= newest;
