@@ -417,7 +417,7 @@ describe('sluice why', () => {
     expect(code).toBe(0);
     expect(out).toMatch(/^"user:alice": denied now by api\.bucket-2\n/);
     expect(out).toMatch(/\n {2}api: matches user:\*, is the most specific\n/);
-    expect(out).toMatch(/\n {6}0 left, a call fits in \d+(\.\d+)? s\n/);
+    expect(out).toMatch(/\n {6}0 left, a call fits in (30 min|29 min \d+ s)\n/);
     expect(out).toMatch(/ api +bucket-2 +3 +1 +0 +in \d+/);
     expect(out).toMatch(/ trial \(shadow\) +- +1 /);
     expect(out).toContain('what to do:\n  api: call less often, raise its rate');

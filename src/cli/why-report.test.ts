@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { UNLIMITED } from '../policies/busy.ts';
+import { UNLIMITED } from '../core/decision.ts';
 import { formatTime } from './chart/format.ts';
 import { type KeyPages, whyLines } from './why-report.ts';
 

@@ -1,7 +1,7 @@
 /** What `sluice why` tells about a key: the limits that apply, its state now, its denials, and what to do. */
 
+import { UNLIMITED } from '../core/decision.ts';
 import { toPrintableLine } from '../core/printable.ts';
-import { UNLIMITED } from '../policies/busy.ts';
 import { formatTime } from './chart/format.ts';
 import { alignColumns } from './chart/table.ts';
 import { type Cause, causeText } from './top-report.ts';

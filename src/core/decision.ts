@@ -37,6 +37,9 @@ export const NEVER: Millis = Number.POSITIVE_INFINITY;
  */
 export const WHEN_SETTLED: Millis = 0;
 
+/** Of a limit that learns from busy replies, in calls a second: unlimited in practice. */
+export const UNLIMITED = 9_999_999;
+
 export const allow = (remaining: number): Decision => ({ verdict: 'allow', remaining });
 export const wait = (waitMs: Millis): Decision => ({ verdict: 'wait', waitMs });
 export const deny = (retryAfterMs: Millis): Decision => ({ verdict: 'deny', retryAfterMs });

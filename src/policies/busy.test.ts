@@ -1,7 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { runScenarios, type Scenario } from '../../test/support/scenario.ts';
+import { UNLIMITED } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
-import { type BusyOptions, busy, busyRule, UNLIMITED } from './busy.ts';
+import { type BusyOptions, busy, busyRule } from './busy.ts';
 
 const WEEK = 7 * 86_400_000;
 const FAR = 1e15; // an instant so far out that a double holds only eighths of a millisecond

@@ -27,7 +27,7 @@
  */
 
 import type { Millis } from '../core/clock.ts';
-import { allow, deny, NEVER } from '../core/decision.ts';
+import { allow, deny, NEVER, UNLIMITED } from '../core/decision.ts';
 import { OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
 import { type Policy, type State, timeToOpen } from './policy.ts';
@@ -41,8 +41,6 @@ export interface BusyOptions {
   /** The limit without busy replies, in calls a second. Default 9,999,999: unlimited in practice. */
   readonly max?: number | undefined;
 }
-
-export const UNLIMITED = 9_999_999;
 
 /** TChannel's model: the most halvings within a second. */
 const MAX_HALVINGS = 20;

@@ -15,7 +15,8 @@
  * service is busy and fractions of calls afterwards. It truncates numbers when it prints them, and never before.
  */
 
-import { type BusyRule, busyRule, UNLIMITED } from '../policies/busy.ts';
+import { UNLIMITED } from '../core/decision.ts';
+import { type BusyRule, busyRule } from '../policies/busy.ts';
 
 export const TRAFFIC_SHAPES = ['steady', 'flappy', 'linear_grow', 'linear_decrease'] as const;
 export type TrafficShape = (typeof TRAFFIC_SHAPES)[number];

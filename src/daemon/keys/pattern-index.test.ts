@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test, vi } from 'vitest';
+import { seededRandom } from '../../core/random.ts';
 import { toBinaryKey } from './binary-key.ts';
 import { bestMatch, type Pattern, readPattern } from './pattern.ts';
 import { PatternIndex } from './pattern-index.ts';
@@ -80,6 +81,55 @@ describe('pattern index', () => {
     expect(tries).toBe(0);
     expect(index.best('u4711:7')?.text).toBe('u4711:*');
     expect(tries).toBe(1);
+  });
+
+  test('9,900 globs with several stars: tries only those whose literals occur in a long key', () => {
+    let tries = 0;
+    const counted = (pattern: Pattern): Pattern => ({
+      ...pattern,
+      matches: (key) => {
+        tries++;
+        return pattern.matches(key);
+      },
+    });
+    const globs = Array.from({ length: 3300 }, (_, n) => [
+      ...[`*a${n}*b*c*d*`, `user:*a${n}?b*c*`, `*bot-${n}-*`],
+    ]);
+    const index = indexOf(patternsOf(globs.flat()).map(counted));
+    const long = 'a1b2c3d4e5'.repeat(50);
+    for (const key of [
+      long,
+      `user:${long}`,
+      `user:${'a'.repeat(495)}`,
+      `user:${'é'.repeat(250)}`,
+    ]) {
+      tries = 0;
+      index.best(key);
+      expect(tries, key).toBeLessThan(100);
+    }
+    expect(index.best(`x bot-3007-y ${long}`)?.text).toBe('*bot-3007-*');
+    expect(index.best(`user:a12xb${long}`)?.text).toBe('user:*a12?b*c*');
+    expect(index.best(`user:a12${long}`)?.text).toBe('*a12*b*c*d*');
+  });
+
+  test('random globs and keys: finds the pattern that trying each one finds', () => {
+    const random = seededRandom(7);
+    const pick = (from: readonly string[]): string => from[Math.floor(random() * from.length)];
+    const textOf = (from: readonly string[], most: number): string =>
+      Array.from({ length: 1 + Math.floor(random() * most) }, () => pick(from)).join('');
+    const letters = ['a', 'b', 'c', 'é', '🙂', '\ufffd'];
+    const pieces = [...letters, '*', '*', '?', 'ab', 'bca'];
+    for (let run = 0; run < 20; run++) {
+      const texts = new Set(Array.from({ length: 200 }, () => textOf(pieces, 7)));
+      const patterns = patternsOf([...texts, { regex: 'a.*b' }]);
+      const index = indexOf(patterns);
+      for (let n = 0; n < 50; n++) {
+        const bytes = Buffer.from(textOf(letters, 9));
+        if (random() < 0.3) bytes[Math.floor(random() * bytes.length)] = 0xff;
+        const key = bytes.toString('latin1');
+        expect(index.best(key)?.text, key).toBe(bestMatch(patterns, key)?.text);
+      }
+    }
   });
 
   test('100,000 networks: finds one of them in a few lookups, without a try', () => {

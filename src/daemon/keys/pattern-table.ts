@@ -3,8 +3,8 @@
  *
  * Exact keys are found in a packed map. Networks of one prefix length share one, looked up by the network of the key's
  * address. Prefixes and globs start with literal characters: those of one length share a map, looked up by the beginning
- * of the key. Only patterns without a literal prefix are tried one by one. So thousands of overrides cost a new key no
- * more than a few.
+ * of the key. Of many with one prefix, or none, only those are tried whose literals occur in the key (literal-index.ts).
+ * So thousands of overrides cost a new key no more than a few.
  *
  * Exact keys and networks, of which there may be 500,000, are no objects: see packed-map.ts.
  */
@@ -13,8 +13,12 @@ import { runAtOnce, type Steps } from '../../core/steps.ts';
 import { toBinaryKey, toKeyText } from './binary-key.ts';
 import { minBitsOf, networkId } from './cidr.ts';
 import { parseIpKey } from './ip-key.ts';
+import { LiteralIndex } from './literal-index.ts';
 import { PackedMap, type PackedMapData } from './packed-map.ts';
 import { type Pattern, readPattern } from './pattern.ts';
+
+/** Of more patterns with one literal prefix, those are tried whose literals occur in the key. */
+const MAX_TRIED = 16;
 
 /** Patterns that are added before other work may run. */
 const PATTERNS_PER_STEP = 16;
@@ -43,6 +47,8 @@ export class PatternTable {
   readonly #others: RankedPattern[] = [];
   /** By length of the literal prefix, then by the prefix; the most specific first. */
   readonly #byPrefix = new Map<number, Map<string, RankedPattern[]>>();
+  /** Of patterns with one prefix, if there are many. */
+  readonly #indexes = new Map<readonly RankedPattern[], LiteralIndex<RankedPattern>>();
 
   static of(patterns: Iterable<Pattern>): PatternTable {
     return runAtOnce(PatternTable.inSteps(patterns));
@@ -135,7 +141,10 @@ export class PatternTable {
     this.#networks.clear();
     for (const [bits, networks] of longestFirst) this.#networks.set(bits, networks);
     for (const byText of this.#byPrefix.values())
-      for (const ranked of byText.values()) ranked.sort((a, b) => (isMoreSpecific(a, b) ? -1 : 1));
+      for (const ranked of byText.values()) {
+        ranked.sort((a, b) => (isMoreSpecific(a, b) ? -1 : 1));
+        if (ranked.length > MAX_TRIED) this.#indexes.set(ranked, new LiteralIndex(ranked));
+      }
   }
 
   /** One lookup for each prefix length. */
@@ -153,9 +162,21 @@ export class PatternTable {
 
   #bestOther(key: string): number {
     let best: RankedPattern | undefined;
+    /** The most specific come first: the first that matches is the best, and the search ends at a worse one. */
+    const search = (ranked: readonly RankedPattern[]): void => {
+      for (const each of ranked) {
+        if (best && !isMoreSpecific(each, best)) return;
+        if (!each.pattern.matches(key)) continue;
+        best = each;
+        return;
+      }
+    };
     for (const [length, byText] of this.#byPrefix) {
-      const found = byText.get(key.slice(0, length))?.find(({ pattern }) => pattern.matches(key));
-      if (found && (!best || isMoreSpecific(found, best))) best = found;
+      const ranked = byText.get(key.slice(0, length));
+      if (ranked === undefined) continue;
+      const index = this.#indexes.get(ranked);
+      if (index) index.forEachCandidates(key, search);
+      else search(ranked);
     }
     return best?.number ?? -1;
   }

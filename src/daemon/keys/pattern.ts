@@ -40,6 +40,8 @@ export interface Pattern {
   readonly network?: KeyNetwork;
   /** Prefix of every binary key that matches; the index looks patterns up by it. */
   readonly literalPrefix: string;
+  /** Parts of every binary key that matches, where the pattern has some. */
+  readonly literals?: readonly string[];
   matches(key: string): boolean;
 }
 
@@ -180,6 +182,7 @@ function glob(text: string): Pattern {
   if (text === '*') return MATCH_ALL;
   const literals = text.replace(/[*?]/g, '').length;
   const characters = [...text];
+  const known = text.split(NOT_LITERAL).filter((literal) => literal !== '');
   const segments = NEEDS_CHARACTERS.test(text) ? undefined : text.split('*');
   const literalPrefix = toBinaryKey(LITERAL_PREFIX.exec(text)?.[0] ?? '');
   return {
@@ -187,12 +190,33 @@ function glob(text: string): Pattern {
     written: { glob: text },
     specificity: literals,
     literalPrefix,
+    literals: known.map(toBinaryKey),
     matches: (key) =>
       segments
-        ? segmentsMatch(segments, toKeyText(key))
-        : globMatches(characters, [...toKeyText(key)]),
+        ? segmentsMatch(segments, decode(key).text)
+        : globMatches(characters, charactersOf(key)),
   };
 }
+
+/** The last key: many globs are tried on one. */
+let last: { readonly key: string; readonly text: string; characters?: readonly string[] } = {
+  key: '',
+  text: '',
+};
+
+function decode(key: string): typeof last {
+  if (last.key !== key) last = { key, text: toKeyText(key) };
+  return last;
+}
+
+function charactersOf(key: string): readonly string[] {
+  const decoded = decode(key);
+  decoded.characters ??= [...decoded.text];
+  return decoded.characters;
+}
+
+/** Splits a glob into text that its keys contain byte for byte. */
+const NOT_LITERAL = /[*?\ufffd\p{Surrogate}]/u;
 
 /** Ends at a replacement character, which stands for any invalid byte. */
 const LITERAL_PREFIX = /^[^*?\ufffd\ud800-\udfff]*/;
