@@ -77,18 +77,12 @@ export function endsLikeIpv6(key: string): boolean {
     } else {
       const lower = code | TO_LOWER_CASE; // leaves digits as they are
       const isHexDigit = (lower >= 48 && lower <= 57) || (lower >= 97 && lower <= LOWER_F);
-      if (!isHexDigit || ++digits > 4) return colons + dots === 0 && hasZone(key, n);
+      if (!isHexDigit || ++digits > 4) {
+        const zoneAt = key.lastIndexOf('%');
+        const isZone = zoneAt >= Math.max(0, key.length - MAX_ZONE_CHARS);
+        return isZone && colons + dots === 0 && !key.includes(':', zoneAt);
+      }
     }
-  }
-  return false;
-}
-
-function hasZone(key: string, from: number): boolean {
-  const last = Math.max(0, key.length - MAX_ZONE_CHARS);
-  for (let n = from; n >= last; n--) {
-    const code = key.charCodeAt(n);
-    if (code === PERCENT) return true;
-    if (code === COLON) return false;
   }
   return false;
 }
@@ -112,18 +106,13 @@ export function bytesEndLikeIpv6(bytes: Uint8Array, from: number, to: number): b
     } else {
       const lower = code | TO_LOWER_CASE; // leaves digits as they are
       const isHexDigit = (lower >= 48 && lower <= 57) || (lower >= 97 && lower <= LOWER_F);
-      if (!isHexDigit || ++digits > 4)
-        return colons + dots === 0 && bytesHaveZone(bytes, n, from, to);
+      if (!isHexDigit || ++digits > 4) {
+        if (colons + dots > 0) return false;
+        const last = Math.max(from, to - MAX_ZONE_CHARS);
+        while (n > last && bytes[n] !== PERCENT && bytes[n] !== COLON) n--;
+        return n >= last && bytes[n] === PERCENT;
+      }
     }
-  }
-  return false;
-}
-
-function bytesHaveZone(bytes: Uint8Array, at: number, from: number, to: number): boolean {
-  const last = Math.max(from, to - MAX_ZONE_CHARS);
-  for (let n = at; n >= last; n--) {
-    if (bytes[n] === PERCENT) return true;
-    if (bytes[n] === COLON) return false;
   }
   return false;
 }

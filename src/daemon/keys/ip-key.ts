@@ -27,26 +27,8 @@ const ZONE = /%[\w.-]{1,15}$/;
 /** Undefined for a key without an address. Costs nothing to speak of for keys that do not end like one. */
 export function parseIpKey(key: string): IpKey | undefined {
   if (key.endsWith(']')) return parseBracketed(key);
-  const found = parseEnd(key);
-  if (found || !key.includes('%')) return found;
-  const bare = key.replace(ZONE, '');
-  return bare === key ? undefined : parseIpv6End(bare);
-}
-
-function parseBracketed(key: string): IpKey | undefined {
-  const start = key.lastIndexOf('[');
-  if (start < 0 || LETTER_OR_DIGIT.test(key[start - 1] ?? '')) return undefined;
-  const found = parseIpv6End(key.slice(start + 1, -1).replace(ZONE, ''));
-  return found?.prefix === '' ? { ...found, prefix: key.slice(0, start) } : undefined;
-}
-
-/** In the spelling of IPv6: only that has brackets and zones. */
-function parseIpv6End(key: string): IpKey | undefined {
-  const found = parseEnd(key);
-  return found && key.includes(':', found.prefix.length) ? found : undefined;
-}
-
-function parseEnd(key: string): IpKey | undefined {
+  const zoned = key.includes('%') && ZONE.test(key) ? parseIpv6(key.replace(ZONE, '')) : undefined;
+  if (zoned) return zoned;
   const earliest = Math.max(0, key.length - MAX_ADDRESS_CHARS);
   let start = key.length;
   while (start > earliest && ADDRESS_CHARACTER.test(key[start - 1])) start--;
@@ -58,6 +40,19 @@ function parseEnd(key: string): IpKey | undefined {
       return { prefix: key.slice(0, start), address: network.address };
   }
   return undefined;
+}
+
+function parseBracketed(key: string): IpKey | undefined {
+  const start = key.lastIndexOf('[');
+  if (start < 0 || LETTER_OR_DIGIT.test(key[start - 1] ?? '')) return undefined;
+  const found = parseIpv6(key.slice(start + 1, -1).replace(ZONE, ''));
+  return found?.prefix === '' ? { ...found, prefix: key.slice(0, start) } : undefined;
+}
+
+/** In the spelling of IPv6, which alone has brackets and zones; and it has one of each at most. */
+function parseIpv6(key: string): IpKey | undefined {
+  const found = /[%\]]$|%[\w.-]{1,15}$/.test(key) ? undefined : parseIpKey(key);
+  return found && key.includes(':', found.prefix.length) ? found : undefined;
 }
 
 /** True for ::/16 (with IPv4), 64:ff9b::/16 (translated IPv4), and all from 2000:: on. */
