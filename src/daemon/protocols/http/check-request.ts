@@ -180,12 +180,17 @@ export const waitTooLong = (maxWaitMs: Millis, waitMs: Millis): ValidationProble
 const isRefusalStatus = (status: number): boolean =>
   Number.isInteger(status) && status >= 400 && status <= 599;
 
-/** Why a key is none: an empty one is a value that the caller does not have. */
-export function keyLengthProblem(key: string, maxKey: number): ValidationProblem | undefined {
-  if (key === '') return new ValidationProblem('key', 'a string that is not empty', key);
-  if (key.length > maxKey) return new ValidationProblem('key', `at most ${maxKey} bytes`, key);
-  return undefined;
-}
+/** An empty key is a value that the caller does not have. */
+export const hasValidLength = (key: string, maxKey: number): boolean =>
+  key !== '' && key.length <= maxKey;
+
+/** Of a key that is empty or too long. */
+export const keyLengthProblem = (key: string, maxKey: number): ValidationProblem =>
+  new ValidationProblem(
+    'key',
+    key === '' ? 'a string that is not empty' : `at most ${maxKey} bytes`,
+    key,
+  );
 
 const EXPECTED_AMOUNT = 'a number from 0 to 1e15';
 
@@ -411,5 +416,5 @@ export function readKeyQuery(
   if (values instanceof ValidationProblem) return values;
   const [key] = values;
   if (key === undefined) return missingKey();
-  return keyLengthProblem(key, maxKey) ?? values;
+  return hasValidLength(key, maxKey) ? values : keyLengthProblem(key, maxKey);
 }

@@ -12,7 +12,7 @@ import type { History } from '../../history/history.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
 import type { LimiterRegistry } from '../../router/limiter-registry.ts';
 import type { Router } from '../../router/router.ts';
-import { keyLengthProblem } from './check-request.ts';
+import { hasValidLength, keyLengthProblem } from './check-request.ts';
 import type { EndpointHandler } from './endpoint.ts';
 import { readParameters, ValidationProblem } from './parameters.ts';
 import {
@@ -102,8 +102,8 @@ function denialsOf({ router, bounds }: DenialContext, url: string, queryAt: numb
   const values = readParameters(url, queryAt, ['key', 'limit', 'since', 'max']);
   if (values instanceof ValidationProblem) return values;
   const [key, limit, rawSince = '1h', rawMax] = values;
-  const keyProblem = key === undefined ? undefined : keyLengthProblem(key, bounds.maxKey);
-  if (keyProblem) return keyProblem;
+  if (key !== undefined && !hasValidLength(key, bounds.maxKey))
+    return keyLengthProblem(key, bounds.maxKey);
   const sinceMs = parseDuration(rawSince);
   if (sinceMs === undefined) return new ValidationProblem('since', 'such as 10m or 1h', rawSince);
   const max = readMax(rawMax, DEFAULT_DENIALS, MAX_DENIALS);

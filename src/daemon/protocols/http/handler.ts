@@ -46,6 +46,7 @@ import {
   type GiveBackParams,
   giveBackFromForm,
   giveBackFromJson,
+  hasValidLength,
   invalidId,
   keyLengthProblem,
   missingKey,
@@ -291,8 +292,8 @@ export class HttpHandler {
     const parts: JointPart[] = [];
     for (const [n, item] of checks.entries()) {
       const found = jointKeyOf(item, request, extractKey);
-      const problem = typeof found === 'string' && keyLengthProblem(found, bounds.maxKey);
-      const key = problem || found;
+      const isInvalid = typeof found === 'string' && !hasValidLength(found, bounds.maxKey);
+      const key = isInvalid ? keyLengthProblem(found, bounds.maxKey) : found;
       // A client may leave out a header, or send a long one: the proxy knows what to do with `status`.
       if (key instanceof ValidationProblem)
         return problemResponse(status ?? 400, key.within(`checks[${n}]`).detail);
@@ -359,8 +360,8 @@ export class HttpHandler {
     const limit = isPlanned ? this.#limitWithPlan(request, params, path) : params.limit;
     if (typeof limit === 'object') return limit;
     if (key === undefined) return keyProblem(missingKey(extractKey?.header), path);
-    const problem = keyLengthProblem(key, bounds.maxKey);
-    if (problem) return keyProblem(problem, path);
+    if (key === '' || key.length > bounds.maxKey)
+      return keyProblem(keyLengthProblem(key, bounds.maxKey), path);
     const routed = router.route({ limit, key, cost, wantsPermit });
     return routed ?? unknownLimitResponse(limit ?? '', path && `${path}: `);
   }
