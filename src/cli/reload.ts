@@ -10,7 +10,6 @@ import {
   ADMIN_FLAGS_HELP,
   type AdminFlags,
   requestAdmin,
-  TimeoutError,
 } from './framework/admin-client.ts';
 import {
   absolutePathOf,
@@ -24,6 +23,7 @@ import {
   realPathOf,
   TEXT,
   type Terminal,
+  TimeoutError,
 } from './framework/command.ts';
 import { configPath, loadWithEnvironment, requireConfig } from './framework/configuration.ts';
 
@@ -91,12 +91,9 @@ async function requestReload(flags: AdminFlags, token?: string): Promise<unknown
   } catch (error) {
     if (!(error instanceof TimeoutError)) throw error;
     const hint = 'its log says `reloaded` or `reload failed` when it ends';
-    throw new StillReloading(`the daemon has not finished within 60 s: ${hint}`);
+    throw new TimeoutError(`the daemon has not finished within 60 s: ${hint}`);
   }
 }
-
-/** The daemon answers, but its reload goes on. */
-class StillReloading extends CommandError {}
 
 /** The daemon reads its own file, whatever file is named here. A daemon without one refuses the reload itself. */
 async function requireSameFile(
@@ -113,7 +110,7 @@ async function requireSameFile(
 
 /** The daemon was looked for where the file says, but it still has the file of before. */
 const withHint = (error: unknown): unknown =>
-  error instanceof CommandError && !(error instanceof StillReloading)
+  error instanceof CommandError && !(error instanceof TimeoutError)
     ? new CommandError(
         `${error.message}\nIf \`listen.http\` or \`admin.token\` has changed in the file, the daemon has the former: send it SIGHUP`,
       )

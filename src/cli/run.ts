@@ -1,7 +1,6 @@
 /** Finds the command on the command line and runs it. Every usage error prints one line. */
 
-import { SluiceError } from '../core/errors.ts';
-import { AddressInUseError } from '../core/listen-address.ts';
+import { AddressInUseError, SluiceError } from '../core/errors.ts';
 import type { BackendModule } from '../daemon/backends/registry.ts';
 import { commandsOf } from './commands.ts';
 import {

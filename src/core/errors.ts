@@ -77,6 +77,9 @@ export type Denial = Extract<Decision, { verdict: 'deny' }> & {
   readonly detail?: string;
 };
 
+/** Another process listens on the address: a later attempt may succeed, so this is no mistake in the configuration. */
+export class AddressInUseError extends ConfigError {}
+
 /** A throttled call was refused. Carries the decision, so that callers can honour `retryAfterMs`. */
 export class DeniedError extends SluiceError {
   override readonly name = 'DeniedError';

@@ -116,6 +116,3 @@ export const isLoopback = (listen: ListenAddress): boolean =>
 
 export const formatListenAddress = (listen: ListenAddress): string =>
   listen.kind === 'unix' ? listen.path : formatHostPort(listen);
-
-/** Another process listens on the address: a later attempt may succeed, so this is no mistake in the configuration. */
-export class AddressInUseError extends ConfigError {}

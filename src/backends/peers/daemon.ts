@@ -7,8 +7,7 @@
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { completesWithin } from '../../core/deadline.ts';
-import { ConfigError, errorMessageOf } from '../../core/errors.ts';
-import { AddressInUseError } from '../../core/listen-address.ts';
+import { AddressInUseError, ConfigError, errorMessageOf } from '../../core/errors.ts';
 import type { Log, LogFields } from '../../core/log.ts';
 import type {
   BackendModule,

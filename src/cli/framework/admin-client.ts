@@ -10,6 +10,7 @@ import {
   readTextFile,
   SWITCH,
   TEXT,
+  TimeoutError,
 } from './command.ts';
 
 /** The flags of every command that reads an admin page. */
@@ -18,9 +19,6 @@ export const ADMIN_FLAGS = { at: TEXT, tls: SWITCH, ca: TEXT };
 export const ADMIN_FLAGS_HELP = `  --at ADDRESS   HTTP address of the daemon: host:port, a port or a socket path; default 127.0.0.1:7612
   --tls          connect with TLS
   --ca FILE      trusted certificate authorities, in PEM; default: those of the system. Implies --tls`;
-
-/** No reply in time. What was requested may happen nevertheless. */
-export class TimeoutError extends CommandError {}
 
 export type AdminFlags = ReturnType<typeof readFlags<typeof ADMIN_FLAGS>>;
 

@@ -62,6 +62,9 @@ export class CommandError extends Error {
 /** A daemon understood the request, and cannot carry it out. */
 export class RefusedError extends CommandError {}
 
+/** No reply of a daemon in time. What was requested may happen nevertheless. */
+export class TimeoutError extends CommandError {}
+
 /** The kinds of flags. */
 export const TEXT = { type: 'string' } as const;
 export const LIST = { type: 'string', multiple: true } as const;

@@ -10,9 +10,8 @@ import {
   type Server as TlsServer,
 } from 'node:tls';
 import { type Millis, systemClock } from '../../core/clock.ts';
-import { ConfigError, errorMessageOf } from '../../core/errors.ts';
+import { AddressInUseError, ConfigError, errorMessageOf } from '../../core/errors.ts';
 import {
-  AddressInUseError,
   formatListenAddress,
   type ListenAddress,
   type TlsConfig,
