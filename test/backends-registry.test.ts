@@ -176,7 +176,7 @@ describe('a seventh backend', () => {
     const { at } = await start(`coin: { sides: 2 }\n${LIMITS}`);
     expect(await command('coin', '--at', at)).toEqual({
       code: 0,
-      text: 'coin a?coin\n  side   checks\n  heads       0',
+      text: 'coin a\\u001bcoin\n  side   checks\n  heads       0',
     });
     const without = await start('');
     expect((await command('coin', '--at', without.at)).text).toBe('The daemon has no coin.');

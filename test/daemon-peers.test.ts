@@ -197,7 +197,7 @@ describe('daemon with peers', () => {
       .file('odd.yaml', `peers: { ${otherList}, key: ${KEY}, name: "x\\e[31m" }\n${SLOW}`);
     await fixture.start([...EPHEMERAL_PORTS, '--config', config]);
     await a.waitForLog(/peer found peer="x\\u001b\[31m"/);
-    expect(sluice('peers', '--at', a.addresses.http[0]).stdout).toContain(' x?[31m ');
+    expect(sluice('peers', '--at', a.addresses.http[0]).stdout).toContain(' x\\u001b[31m ');
   });
 
   test('the CLI needs the admin token, if there is one', async () => {

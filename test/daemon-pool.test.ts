@@ -258,14 +258,16 @@ describe('stores of a pool', () => {
     40_000,
   );
 
-  test('sluice pool: prints control characters of a member id as ?', async () => {
+  test('sluice pool: escapes control characters of a member id', async () => {
     const config = 'pool: { size: 3, id: "red\\e[31m" }';
     const a = await fixture.start([
       ...EPHEMERAL_PORTS,
       '--config',
       fixture.place().file('a.yaml', config),
     ]);
-    expect(sluice('pool', '--at', a.addresses.http[0]).stdout).toMatch(/^ {2}red\?\[31m has /m);
+    expect(sluice('pool', '--at', a.addresses.http[0]).stdout).toMatch(
+      /^ {2}red\\u001b\[31m has /m,
+    );
   });
 
   test('pool of daemons: a fixed size needs no store', async () => {

@@ -36,8 +36,10 @@ export class BackendProbe {
     this.#entries = entries;
   }
 
-  /** Probes at an interval from now on. */
+  /** Probes at an interval from now on, if there are remote limits. To be called again when limits have changed. */
   start(): void {
+    this.#cancelTimer();
+    if (!this.#entries().some(({ limiter }) => limiter.isRemote)) return;
     const probe = (): void => {
       void this.run();
       this.start();

@@ -383,6 +383,7 @@ export class Daemon {
     this.#metrics.refresh();
     await nextTurn();
     this.#logChangesOf(created);
+    this.#probe.start();
     for (const entry of removed) this.#stopDecreaseLog(entry);
     await this.#snapshotter.configure(config.snapshot);
     this.#denialLog.configure(config.log.denialsMs, config.log.denialKeys);

@@ -100,7 +100,7 @@ export class Snapshotter {
     const isOutdated = at < savedAt && Array.isArray(previous?.controls);
     if (!isOutdated && damagedLines > 0) this.controls?.merge(records);
     else if (!isOutdated) this.controls?.replace(records);
-    const resets = stored.resets.filter(({ setAt }) => setAt > savedAt);
+    const resets = stored.resets.filter(({ setAt }) => setAt >= savedAt);
     this.controls?.repeatResets(resets);
     this.journal?.resume(Math.max(at, savedAt), resets);
   }

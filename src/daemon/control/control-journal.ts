@@ -119,7 +119,7 @@ export class ControlJournal {
 
   /** A snapshot of this instant is written: it has forgotten what resets before it forgot. */
   onSnapshot(savedAt: Millis): void {
-    for (const [id, { setAt }] of this.#resets) if (setAt <= savedAt) this.#resets.delete(id);
+    for (const [id, { setAt }] of this.#resets) if (setAt < savedAt) this.#resets.delete(id);
   }
 
   /** The last write. */
