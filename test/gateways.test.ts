@@ -290,8 +290,8 @@ for (const gateway of GATEWAYS) {
   });
 }
 
-/** The user and the group `nobody`, as the workers of a gateway. */
-const NOBODY = 65534;
+/** Id of the user and the group that have no privileges, as the workers of a gateway. */
+const UNPRIVILEGED = 65534;
 
 describe.skipIf(process.getuid?.() !== 0)('Unix socket', () => {
   const { start, place, end } = daemonFixture();
@@ -299,18 +299,18 @@ describe.skipIf(process.getuid?.() !== 0)('Unix socket', () => {
 
   test('recipe: a gateway of the same group can connect; without `mode` it cannot', async () => {
     const dir = place();
-    chownSync(dir.path, 0, NOBODY);
+    chownSync(dir.path, 0, UNPRIVILEGED);
     chmodSync(dir.path, 0o2750); // new files get the group of the folder
     const socket = join(dir.path, 'http.sock');
     const status = async (listen: string): Promise<string> => {
       const off = ['--line', 'off', '--resp', 'off'];
       const daemon = await start([...off, '--config', dir.file('sluice.yaml', listen)]);
       const args = ['-s', '--unix-socket', socket, 'http://localhost/check?key=a'];
-      const asNobody = { uid: NOBODY, gid: NOBODY, encoding: 'utf8' } as const;
+      const asWorker = { uid: UNPRIVILEGED, gid: UNPRIVILEGED, encoding: 'utf8' } as const;
       const { stdout } = spawnSync(
         'curl',
         ['-w', '%{http_code}', '-o', '/dev/null', ...args],
-        asNobody,
+        asWorker,
       );
       await daemon.stop();
       return stdout;

@@ -12,6 +12,18 @@ const indexOf = (patterns: readonly Pattern[]): PatternIndex<Pattern> =>
 const patternsOf = (written: readonly unknown[]): Pattern[] =>
   written.map((value, n) => readPattern(value, `match[${n}]`));
 
+/** Counts how many patterns are tried one by one. */
+class Tries {
+  count = 0;
+  readonly counted = (pattern: Pattern): Pattern => ({
+    ...pattern,
+    matches: (key) => {
+      this.count++;
+      return pattern.matches(key);
+    },
+  });
+}
+
 describe('pattern index', () => {
   const text = fc.string({
     unit: fc.constantFrom('a', 'b', 'é', '😀', '\ufffd'),
@@ -62,40 +74,26 @@ describe('pattern index', () => {
   });
 
   test('thousands of patterns: tries only those whose literal prefix matches', () => {
-    let tries = 0;
-    const counted = (pattern: Pattern): Pattern => ({
-      ...pattern,
-      matches: (key) => {
-        tries++;
-        return pattern.matches(key);
-      },
-    });
+    const tries = new Tries();
     const thousands = Array.from({ length: 5000 }, (_, n) => [
       `u${n}`,
       `u${n}:*`,
       { prefix: `u${n}/` },
     ]);
-    const index = indexOf(patternsOf(thousands.flat()).map(counted));
+    const index = indexOf(patternsOf(thousands.flat()).map(tries.counted));
     expect(index.best('unknown')).toBeUndefined();
     expect(index.best('u4711')?.text).toBe('u4711');
-    expect(tries).toBe(0);
+    expect(tries.count).toBe(0);
     expect(index.best('u4711:7')?.text).toBe('u4711:*');
-    expect(tries).toBe(1);
+    expect(tries.count).toBe(1);
   });
 
   test('9,900 globs with several stars: tries only those whose literals occur in a long key', () => {
-    let tries = 0;
-    const counted = (pattern: Pattern): Pattern => ({
-      ...pattern,
-      matches: (key) => {
-        tries++;
-        return pattern.matches(key);
-      },
-    });
+    const tries = new Tries();
     const globs = Array.from({ length: 3300 }, (_, n) => [
       ...[`*a${n}*b*c*d*`, `user:*a${n}?b*c*`, `*bot-${n}-*`],
     ]);
-    const index = indexOf(patternsOf(globs.flat()).map(counted));
+    const index = indexOf(patternsOf(globs.flat()).map(tries.counted));
     const long = 'a1b2c3d4e5'.repeat(50);
     for (const key of [
       long,
@@ -103,9 +101,9 @@ describe('pattern index', () => {
       `user:${'a'.repeat(495)}`,
       `user:${'é'.repeat(250)}`,
     ]) {
-      tries = 0;
+      tries.count = 0;
       index.best(key);
-      expect(tries, key).toBeLessThan(100);
+      expect(tries.count, key).toBeLessThan(100);
     }
     expect(index.best(`x bot-3007-y ${long}`)?.text).toBe('*bot-3007-*');
     expect(index.best(`user:a12xb${long}`)?.text).toBe('user:*a12?b*c*');
