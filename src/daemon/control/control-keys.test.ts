@@ -55,15 +55,6 @@ test('unban: an IPv6 address or network in any spelling', async () => {
   }
 });
 
-test('unban: ends a ban that an older version has stored in another spelling', async () => {
-  const { controls, clock, isAllowed } = await start(ONE);
-  const setAt = clock.now();
-  controls.merge([{ kind: 'ban', key: '2001:DB8::1', until: setAt + 3_600_000, setAt }]);
-  expect(isAllowed('2001:db8::1')).toBe(false);
-  expect(controls.unban({ key: '2001:db8::1' })).toBe(true);
-  expect(isAllowed('2001:db8::1')).toBe(true);
-});
-
 test('override: of an IPv6 address acts on every spelling, and one ends it', async () => {
   const { controls, count } = await start(ONE);
   controls.override({ key: 'ip:2001:DB8:0::1', rate: '30/h', for: '1h' });

@@ -42,7 +42,6 @@ import {
   readKey,
   recordAt,
   removalOf,
-  usualKeyOf,
 } from './control-record.ts';
 import { ControlTable } from './control-table.ts';
 import {
@@ -130,7 +129,7 @@ export class Controls implements RouteControls {
     const fields = new OptionReader('', given);
     const target = readKey(fields.get('key'));
     fields.finish();
-    return this.#remove({ kind: 'ban', ...target }) || this.#removeSpelling(target);
+    return this.#remove({ kind: 'ban', ...target });
   }
 
   /** `{ key, limit, rate, burst, rule, for, note }`: another rule for one key. @throws as `ban` */
@@ -350,15 +349,6 @@ export class Controls implements RouteControls {
     if (reason === undefined) return;
     const { kind, key } = record;
     this.#context.log('warn', 'control not shared with peers', { kind, key, reason });
-  }
-
-  /** Ends a ban that an older version has stored in another spelling. */
-  #removeSpelling({ key, isBinary }: ControlKey): boolean {
-    if (isBinary) return false;
-    const isSame = (record: ControlRecord): boolean =>
-      record.kind === 'ban' && !record.isBinary && usualKeyOf(record.key) === key;
-    const found = this.#table.active.find(isSame);
-    return found !== undefined && this.#remove(found);
   }
 
   #put(records: readonly ControlRecord[]): readonly ControlRecord[] {
