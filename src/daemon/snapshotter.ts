@@ -50,7 +50,7 @@ export interface SnapshotStatus {
 }
 
 /** What a daemon starts with. */
-export interface LoadedSnapshot {
+interface LoadedSnapshot {
   /** Undefined: there was none, or nothing of it could be used. */
   readonly previous?: Snapshot | undefined;
   readonly isUnused: boolean;

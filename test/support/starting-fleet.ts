@@ -35,7 +35,7 @@ export interface StartingFleet {
   readonly settleMs?: number;
 }
 
-export interface StartedFleet {
+interface StartedFleet {
   /** Of each node, the sum over all keys: what it has counted beyond what the fleet has served; below 0 is too little. */
   readonly errors: number[];
   /** How long after its last start each node had the state of its peers. */

@@ -7,8 +7,6 @@ import { Daemon } from '../../src/daemon/daemon.ts';
 import { VirtualClock } from '../../src/testing/index.ts';
 import { createTempDir } from './daemon.ts';
 
-export type VirtualDaemon = Awaited<ReturnType<ReturnType<typeof virtualDaemons>['start']>>;
-
 /** Every test has a folder of its own; `end` stops all daemons. */
 export function virtualDaemons() {
   let folder: ReturnType<typeof createTempDir> | undefined;

@@ -20,7 +20,7 @@ interface LoggedReport {
 }
 
 /** Hits of a key. */
-export type HitsOf = (low: number, high: number) => number;
+type HitsOf = (low: number, high: number) => number;
 
 export const keyOf = (low: number, high: number): string => `${low} ${high}`;
 

@@ -43,7 +43,7 @@ const NO_FILE: SaveResult = {
 
 const unsaved = (reason: string): SaveResult => ({ isSaved: false, hasFile: true, reason });
 
-export interface JournalContext {
+interface JournalContext {
   readonly clock: Clock;
   readonly log: Log;
   /** All controls, removals included. */

@@ -5,7 +5,7 @@ import type { ControlRecord } from './control-record.ts';
 /** The records of a message. A datagram has some bytes more, for the rest of the message. */
 const MAX_MESSAGE_BYTES = 1000;
 
-export interface ControlMessage {
+interface ControlMessage {
   readonly text: string;
   /** Records that it has, and those before them that are too long for any message. */
   readonly taken: number;

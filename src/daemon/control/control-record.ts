@@ -120,7 +120,7 @@ export function readKey(given: unknown): ControlKey {
 }
 
 /** A network or an IPv6 address has several spellings, of which one identifies the control. */
-export function usualKeyOf(key: string): string {
+function usualKeyOf(key: string): string {
   const { network } = readPattern(key, 'key');
   if (!network) return key;
   const usual = networkKeyOf(network);

@@ -20,7 +20,7 @@ export interface AppliedLimit {
   readonly runtimeRule?: unknown;
 }
 
-export type LocalAppliedLimit = AppliedLimit & { readonly limiter: SyncLimiter };
+type LocalAppliedLimit = AppliedLimit & { readonly limiter: SyncLimiter };
 
 type RemoteAppliedLimit = AppliedLimit & { readonly limiter: AsyncLimiter };
 
