@@ -119,12 +119,12 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
   });
 
   test('check: reserves places ahead, counts them, and settle gives one back by its due time', async () => {
-    const api = createShared({ spacing: { every: '10s', reserve: 2, expire: '3s' } }, UNHURRIED);
+    const api = createShared({ spacing: { every: '1h', reserve: 2, expire: '3s' } }, UNHURRIED);
     expect((await api.check('token')).verdict).toBe('allow');
     const first = await api.check('token');
     const second = await api.check('token');
     if (first.verdict !== 'wait' || second.verdict !== 'wait') return expect.unreachable();
-    expect(Number(second.dueAt) - Number(first.dueAt)).toBeGreaterThan(10_000 - 1);
+    expect(Number(second.dueAt) - Number(first.dueAt)).toBeGreaterThan(3_600_000 - 1);
     expect(second.expiresAt).toBe(Number(second.dueAt) + 3000);
     expect((await api.inspect('token'))?.reserved).toBe(2);
     expect((await api.check('token')).verdict).toBe('deny');
@@ -547,7 +547,7 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
     };
     const expectAround = (ms: number, expected: number): void => {
       expect(ms).toBeGreaterThan(expected - 100);
-      expect(ms).toBeLessThan(expected + 1000);
+      expect(ms).toBeLessThan(expected * 1.005 + 1000); // etcd: with the start tolerance
     };
     for (const ms of [600_000, 30_000]) {
       await a.change(every(ms));

@@ -234,7 +234,11 @@ export function remoteSemaphoreContract(harness: RemoteHarness): void {
     expect(oracle.granted).toBeGreaterThan(50); // otherwise the property proves little
     expect(counts.refused).toBeGreaterThan(5);
     expect(oracle.inFlight).toBe(0);
-    await untilInFlight(apis[0], 0);
-    expect(await apis[5].takeUpTo('sink', 99)).toBe(most);
+    // The request of a waiter that expired may be granted after it; its units are then given back.
+    await vi.waitFor(async () => {
+      const taken = await apis[5].takeUpTo('sink', 99);
+      if (taken < most) await apis[5].giveBack('sink', taken);
+      expect(taken).toBe(most);
+    }, 10_000);
   });
 }

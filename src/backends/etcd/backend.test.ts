@@ -32,7 +32,7 @@ async function advance(world: VirtualClock, ms: number): Promise<void> {
 
 function factoryOf(registers: FaultyRegisters): RemoteBackendFactory {
   const store = registers.server(DEADLINE_MS / 3);
-  const times = { deadlineMs: DEADLINE_MS, startToleranceMs: START_TOLERANCE_MS };
+  const times = { deadlineMs: DEADLINE_MS, startToleranceOf: () => START_TOLERANCE_MS };
   const options = { prefix: '/', ...times, onUnavailable: 'deny' } as const;
   return {
     isRemote: true,
@@ -269,7 +269,7 @@ describe('etcd backend on faulty registers', () => {
         const options = {
           prefix: '/',
           deadlineMs: DEADLINE_MS,
-          startToleranceMs: START_TOLERANCE_MS,
+          startToleranceOf: () => START_TOLERANCE_MS,
           onUnavailable,
         };
         const context = {
@@ -347,7 +347,7 @@ describe('etcd backend on faulty registers', () => {
       grantLease: async () => 'lease',
       close() {},
     };
-    const times = { deadlineMs: DEADLINE_MS, startToleranceMs: START_TOLERANCE_MS };
+    const times = { deadlineMs: DEADLINE_MS, startToleranceOf: () => START_TOLERANCE_MS };
     const options = { prefix: '/', ...times, onUnavailable: 'deny' } as const;
     const backend: RemoteBackendFactory = {
       isRemote: true,

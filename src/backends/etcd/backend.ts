@@ -46,7 +46,7 @@ export interface EtcdBackendOptions {
   readonly prefix: string;
   readonly deadlineMs: Millis;
   /** How long after it is due a permit may start. */
-  readonly startToleranceMs: Millis;
+  startToleranceOf(policy: Policy): Millis;
   readonly onUnavailable: EtcdOnUnavailable;
 }
 
@@ -80,7 +80,7 @@ export class EtcdBackend implements RemoteBackend {
     this.#options = options;
     this.onUnavailable = options.onUnavailable;
     this.#policy = policy;
-    this.#rule = new DelayedRule(policy, options.startToleranceMs);
+    this.#rule = new DelayedRule(policy, options.startToleranceOf(policy));
     const limitId = encodeURIComponent(limitIdOf(context, policy));
     this.#prefixOf = (of) => `${options.prefix}${limitId}/${stateKindOf(of)}/`;
     this.#keyPrefix = this.#prefixOf(policy);
@@ -196,7 +196,7 @@ export class EtcdBackend implements RemoteBackend {
 
   /** The first process that changes converts the keys: `key-conversion.ts`. */
   prepareChange(policy: Policy): (() => Promise<void>) | undefined {
-    const rule = new DelayedRule(policy, this.#options.startToleranceMs);
+    const rule = new DelayedRule(policy, this.#options.startToleranceOf(policy));
     const convert = converterBetween(this.#rule.policy, rule.policy);
     if (!convert) return undefined;
     return async () => {

@@ -103,6 +103,24 @@ if (etcdServer() !== undefined) {
       expect(Number(TTL)).toBeGreaterThan(3600);
     });
 
+    test('window of an hour: a write that a slow disk delays by 400 ms costs no permit', async () => {
+      const api = shared({ window: { limit: 3, per: '1h' } }, { deadline: '5s' });
+      expect(await api.check('k')).toEqual({ verdict: 'allow', remaining: 2 });
+      server.pause();
+      const delayed = api.check('k');
+      await new Promise((resolve) => setTimeout(resolve, 400));
+      server.resume();
+      expect(await delayed).toEqual({ verdict: 'allow', remaining: 1 });
+    });
+
+    test('startTolerance: its default follows a change of the limit', async () => {
+      const api = shared({ spacing: { every: '1h' } }, { deadline: '5s' });
+      await api.change({ spacing: { every: 20 } });
+      const since = performance.now();
+      for (let n = 0; n < 5; n++) expect((await api.acquire('k')).verdict).toBe('allow');
+      expect(performance.now() - since).toBeLessThan(4000); // with the tolerance of an hour it would be 20 s
+    });
+
     test('names and keys with slashes do not collide', async () => {
       const backend = etcd({ endpoints: [addressOf(server)] });
       const limit = bucketLimit(0.01, 1);

@@ -29,7 +29,7 @@ export interface EtcdOptions extends EtcdConnectionOptions {
   readonly prefix?: string | undefined;
   /** How long a call waits for a decision. Default 1 s. */
   readonly deadline?: Duration | undefined;
-  /** Spacing and window: how long after it is due a permit may start; permits are further apart by as much. Default: 2 % of `every` or `per`, 5 to 50 ms. */
+  /** Spacing and window: how long after it is due a permit may start; permits are further apart by as much. Default: 2 % of `every` or `per`, 5 to 50 ms; from 10 s on 0.5 %, at most `deadline`. */
   readonly startTolerance?: Duration | undefined;
   /** The decision while there is no quorum. Default `deny`; with `allow` the limit does not hold then. */
   readonly onUnavailable?: EtcdOnUnavailable | undefined;
@@ -42,7 +42,9 @@ export function etcd(options: EtcdOptions, path = 'backend'): RemoteBackendFacto
   const prefix = fields.optional('prefix', isString, 'a string') ?? '/sluice/limits/';
   const deadlineMs = fields.duration('deadline', 1000);
   const isToleranceGiven = fields.has('startTolerance');
-  const startTolerance = isToleranceGiven ? fields.duration('startTolerance') : undefined;
+  const chosenMs = isToleranceGiven ? fields.duration('startTolerance') : undefined;
+  const startToleranceOf = (policy: Policy): Millis =>
+    chosenMs ?? defaultStartToleranceMs(policy, deadlineMs);
   const onUnavailable = fields.oneOf('onUnavailable', ['deny', 'allow'] as const, 'deny');
   fields.finish();
   return {
@@ -57,8 +59,7 @@ export function etcd(options: EtcdOptions, path = 'backend'): RemoteBackendFacto
         const chosen = { prefix, deadlineMs, onUnavailable };
         return new SemaphoreBackend(policy, context, etcdEntryStore(http), chosen);
       }
-      const startToleranceMs = startTolerance ?? defaultStartToleranceMs(policy);
-      const chosen = { prefix, deadlineMs, startToleranceMs, onUnavailable };
+      const chosen = { prefix, deadlineMs, startToleranceOf, onUnavailable };
       return new EtcdBackend(policy, context, etcdRegisterStore(http), chosen);
     },
   };
@@ -93,18 +94,20 @@ function requireShareable(policy: Policy): void {
   }
 }
 
-/** A timer that is later than this belongs to a stalled process. */
-const MIN_START_TOLERANCE_MS: Millis = 5;
-const MAX_START_TOLERANCE_MS: Millis = 50;
-/** The default as a part of the interval. */
-const START_TOLERANCE_FRACTION = 0.02;
+/** Of a short interval: covers late timers. */
+const SHORT_FRACTION = 0.02;
+const SHORT_MIN_MS: Millis = 5;
+const SHORT_MAX_MS: Millis = 50;
+/** Of a long interval: covers a write that waits for a slow disk, at a cost that no caller notices. */
+const LONG_FRACTION = 0.005;
 
-function defaultStartToleranceMs({ specs = [] }: Policy): Millis {
+/** A permit that arrives later is lost, so the tolerance is as long as its cost allows. No permit arrives after the deadline. */
+function defaultStartToleranceMs({ specs = [] }: Policy, deadlineMs: Millis): Millis {
   const intervals = specs.flatMap(({ kind, params: [first, steps, stepMs] }) => {
     if (kind === 'window') return [(steps + 1) * stepMs];
     return kind === 'spacing' ? [first] : [];
   });
   const shortest = intervals.length > 0 ? Math.min(...intervals) : 0;
-  const ms = shortest * START_TOLERANCE_FRACTION;
-  return Math.min(MAX_START_TOLERANCE_MS, Math.max(MIN_START_TOLERANCE_MS, ms));
+  const shortMs = Math.min(SHORT_MAX_MS, Math.max(SHORT_MIN_MS, shortest * SHORT_FRACTION));
+  return Math.max(shortMs, Math.min(deadlineMs, shortest * LONG_FRACTION));
 }
