@@ -16,7 +16,7 @@ const WAITING = [
 export default defineConfig({
   test: {
     globalSetup: './test/support/setup.ts',
-    testTimeout: 30_000,
+    testTimeout: 60_000,
     projects: [
       {
         extends: true,
