@@ -36,7 +36,7 @@ export function createAntiEntropy(context: PeerContext, now: Millis) {
   /** Units spent of a key, without pending and predicted hits. */
   const levelOf = (id: number, low: number, high: number): number => {
     const limit = limits.byId(id);
-    if (!limit) return 0;
+    if (!limit?.isCompared) return 0;
     const pending = pendingHits.pendingFor(id, low, high);
     return limit.level(low, high) - pending - prediction.predictedFor(id, low, high);
   };

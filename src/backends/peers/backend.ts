@@ -6,7 +6,7 @@
  */
 
 import type { Millis } from '../../core/clock.ts';
-import type { Decision } from '../../core/decision.ts';
+import { type Decision, NEVER } from '../../core/decision.ts';
 import { ConfigError } from '../../core/errors.ts';
 import type { Hasher } from '../../core/hash.ts';
 import { LOCKOUT_FIGURES } from '../../policies/lockout-sharing.ts';
@@ -20,10 +20,12 @@ import type { PeerLimit } from './limits.ts';
 import type { PeerNode } from './node.ts';
 import { type SharedLevels, sharedLevelsOf } from './shared-levels.ts';
 
+type Refusal = Extract<Decision, { verdict: 'deny' }>;
+
 /** What a limit needs of the node. */
 export type PeerNetwork = Pick<
   PeerNode,
-  'hasher' | 'addLimit' | 'removeLimit' | 'recordHits' | 'retractHits'
+  'hasher' | 'addLimit' | 'removeLimit' | 'recordHits' | 'retractHits' | 'msUntilReleased'
 >;
 
 export class PeersBackend extends DelegatingBackend<LocalBackend> {
@@ -34,6 +36,8 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
   #limit: PeerLimit;
   /** The level that use beyond the cost can cause. */
   #maxLevel = 0;
+  /** The level at which nothing is left. */
+  #capacity = 0;
   /** False if no rule of the limit counts hits of peers. */
   #countsHits = true;
   readonly #importedCredits = new ImportedCredits();
@@ -58,6 +62,7 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
     const local = this.inner;
     const levels = levelsOf(policy);
     this.#maxLevel = levels.maxLevel;
+    this.#capacity = levels.capacity;
     this.#countsHits = levels.countsHits;
     const level = levels.level.bind(levels);
     const refillTimesOf = (state: State, i: number, now: Millis): Millis[] =>
@@ -65,6 +70,7 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
     const limit: PeerLimit = {
       id: limitId(this.#name, policy),
       isAdditive: levels.isAdditive,
+      isCompared: levels.isCompared,
       applyRemoteHits: (low, high, hits, agoMs) => {
         if (levels.addHits)
           local.changeHashed(low, high, (s, i, then) => levels.addHits?.(s, i, hits, then), agoMs);
@@ -114,15 +120,14 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
   }
 
   override checkHashed(low: number, high: number, cost: number): Decision {
-    const decision = this.inner.checkHashed(low, high, cost);
-    if (decision.verdict === 'allow') this.#recordHits(low, high, cost);
-    return decision;
+    return this.#recordHashed(this.inner.checkHashed(low, high, cost), low, high, cost);
   }
 
   override checkWithStatus(low: number, high: number, cost: number): CheckWithStatus | undefined {
     const checked = this.inner.checkWithStatus(low, high, cost);
-    if (checked?.decision.verdict === 'allow') this.#recordHits(low, high, cost);
-    return checked;
+    if (!checked) return undefined;
+    const decision = this.#recordHashed(checked.decision, low, high, cost);
+    return decision === checked.decision ? checked : { ...checked, decision };
   }
 
   override checkNow(key: string, cost: number, now: Millis, partitionIndex?: number): Decision {
@@ -167,8 +172,21 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
   }
 
   #recordIfAllowed(decision: Decision, cost: number): Decision {
-    if (decision.verdict === 'allow') this.#recordHitsOfLastKey(cost);
+    return this.#recordHashed(decision, this.#hasher.low, this.#hasher.high, cost);
+  }
+
+  #recordHashed(decision: Decision, low: number, high: number, cost: number): Decision {
+    if (decision.verdict === 'allow') this.#recordHits(low, high, cost);
+    else if (decision.verdict === 'deny') return this.#untilReleased(decision, low, high, cost);
     return decision;
+  }
+
+  /** What is refused because of predicted hits alone fits when they are given back: sooner than the rule knows. */
+  #untilReleased(refusal: Refusal, low: number, high: number, cost: number): Refusal {
+    if (!this.#limit.isAdditive || refusal.retryAfterMs === NEVER) return refusal;
+    const missing = this.#limit.level(low, high) + cost - this.#capacity;
+    const ms = this.#network.msUntilReleased(this.#limit, low, high, missing);
+    return ms < refusal.retryAfterMs ? { ...refusal, retryAfterMs: ms } : refusal;
   }
 
   /** The inner backend has just hashed the key, so the hasher still holds it. */

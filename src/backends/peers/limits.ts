@@ -12,8 +12,10 @@ import { ENTRY_WIDTH, type Entries, type KeyRefillTimes } from './messages.ts';
 export interface PeerLimit {
   /** Derived from name and rule. */
   readonly id: number;
-  /** Whether hits add up linearly, so that predicted hits can be taken back: a single bucket without debt limit. */
+  /** Whether hits add up linearly, so that predicted hits can be taken back: a single bucket without debt limit, or a window. */
   readonly isAdditive: boolean;
+  /** Whether nodes compare its levels (`anti-entropy.ts`). */
+  readonly isCompared: boolean;
   /** Subtracts hits that a peer served `agoMs` ago. */
   applyRemoteHits(low: number, high: number, hits: number, agoMs: Millis): void;
   /** Numbers of a key in a state transfer; 0 if it has no state of its own to transfer. */
@@ -25,7 +27,7 @@ export interface PeerLimit {
   ): { readonly refillTimes: KeyRefillTimes; readonly next: number };
   /** Empties each bucket until it is full in `fullInMs` at the earliest; `uncounted` hits are spent on top. */
   raiseLevel(low: number, high: number, fullInMs: readonly Millis[], uncounted: number): void;
-  /** Units spent of a key; 0 if its bucket is full or the key is unknown. */
+  /** Units spent of a key, where hits are additive or levels are compared; 0 if nothing is, or the key is unknown. */
   level(low: number, high: number): number;
   /** Spends `by` more units; fewer if negative. */
   adjustLevel(low: number, high: number, by: number): void;

@@ -159,6 +159,7 @@ function lockAmount({ level, ms }: NonNullable<LockoutChange['lock']>): number {
 /** The state of a lock-out is transferred with the limit. */
 const WITHOUT_STATE = {
   isAdditive: false,
+  isCompared: false,
   buckets: 0,
   readPage: () => ({ refillTimes: [], next: 0 }),
   raiseLevel() {},

@@ -201,6 +201,12 @@ export class PeerNode {
     this.#protocol.retractHits(limit, low, high, hits);
   }
 
+  /** How long until so many predicted hits of a key are given back; Infinity if fewer are held. */
+  msUntilReleased(limit: PeerLimit, low: number, high: number, units: number): Millis {
+    const now = this.#config.clock.now();
+    return this.#protocol.msUntilReleased(limit, low, high, units, now);
+  }
+
   // Network
 
   #onDatagram(bytes: Uint8Array, from: string): void {

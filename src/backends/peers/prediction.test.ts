@@ -33,6 +33,7 @@ function beside(isAdditive = true) {
   const limit: PeerLimit = {
     id: 7,
     isAdditive,
+    isCompared: true,
     applyRemoteHits: () => {},
     buckets: 1,
     readPage: () => ({ refillTimes: [], next: 0 }),

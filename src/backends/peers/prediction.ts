@@ -29,6 +29,12 @@ const RATE_WINDOW_MS: Millis = 1000;
 /** Time constant of the predictions: a few round trips. */
 const PREDICTION_DECAY_MS: Millis = 200;
 
+/** Of levels and predictions, which are sums of fractions. */
+const ROUNDING_ERROR = 1e-6;
+
+/** Predictions are multiples of this part of a hit: added to whole hits and subtracted again, they leave no rounding error. */
+const PARTS_OF_HIT = 2 ** 20;
+
 /** A smaller prediction is dropped. */
 const EPSILON_HITS = 0.01;
 
@@ -93,6 +99,16 @@ export class PeerPrediction {
     return key?.id === id && key.low === low && key.high === high ? key.predictedHits : 0;
   }
 
+  /** How long until so many units are given back; Infinity if fewer are held. */
+  msUntilReleased(id: number, low: number, high: number, units: number, now: Millis): Millis {
+    const held = this.predictedFor(id, low, high);
+    if (held === 0 || held < units - ROUNDING_ERROR) return Infinity;
+    const key = this.#slots[(id ^ low) & (PREDICTION_SLOTS - 1)] as PredictedKey;
+    const at =
+      key.updatedAt + PREDICTION_DECAY_MS * Math.log(held / Math.max(held - units, EPSILON_HITS));
+    return Math.max(1, Math.ceil(at - now));
+  }
+
   tick(now: Millis): void {
     for (const key of this.#active) {
       const limit = this.#limits.byId(key.id);
@@ -152,9 +168,11 @@ export class PeerPrediction {
     this.#adjust(key, limit, (rest > EPSILON_HITS ? rest : 0) - key.predictedHits);
   }
 
-  #adjust(key: PredictedKey, limit: PeerLimit, by: number): void {
+  #adjust(key: PredictedKey, limit: PeerLimit, amount: number): void {
+    const predictedHits = Math.floor((key.predictedHits + amount) * PARTS_OF_HIT) / PARTS_OF_HIT;
+    const by = predictedHits - key.predictedHits;
     if (by === 0) return;
-    key.predictedHits += by;
+    key.predictedHits = predictedHits;
     limit.adjustLevel(key.low, key.high, by);
     if (key.predictedHits > 0) this.#active.add(key);
     else this.#active.delete(key);

@@ -47,6 +47,7 @@ function network() {
       removeLimit: protocol.removeLimit.bind(protocol),
       recordHits: protocol.recordHits.bind(protocol),
       retractHits: protocol.retractHits.bind(protocol),
+      msUntilReleased: () => Infinity,
     };
     const policy = createPolicy({ bucket }, random);
     const node = {
@@ -260,6 +261,7 @@ describe('limits of a node', () => {
     const limit: PeerLimit = {
       id,
       isAdditive: true,
+      isCompared: true,
       applyRemoteHits: (_low, _high, hits) => void hitsReceived.push(hits),
       buckets: 1,
       readPage: () => ({ refillTimes: [1, 1, 500], next: 0 }),

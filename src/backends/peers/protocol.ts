@@ -157,6 +157,12 @@ export class PeerProtocol {
     this.#pendingHits.retract(id, low, high, hits);
   }
 
+  /** How long until so many predicted hits of a key are given back, by a tick; Infinity if fewer are held. */
+  msUntilReleased(limit: PeerLimit, low: number, high: number, units: number, now: Millis): Millis {
+    const ms = this.#prediction.msUntilReleased(limit.id, low, high, units, now);
+    return Math.max(ms, Math.ceil(this.#reportAt - now));
+  }
+
   // Clock
 
   /** When to call `tick` next. */

@@ -24,9 +24,13 @@ export interface SharedLevels {
   readonly countsHits: boolean;
   /** Whether hits add up linearly, so that predicted hits can be taken back. */
   readonly isAdditive: boolean;
+  /** Whether nodes compare its levels. */
+  readonly isCompared: boolean;
+  /** The level at which nothing is left. */
+  readonly capacity: number;
   /** The level that use beyond the cost can cause. */
   readonly maxLevel: number;
-  /** Units spent; 0 where levels are not compared. */
+  /** Units spent; 0 where hits are not additive and levels are not compared. */
   level(state: State, i: number, now: Millis): number;
   /** Of each rule. */
   timesToFull(state: State, i: number, now: Millis): readonly Millis[];
@@ -47,6 +51,8 @@ export function sharedLevelsOf(policy: Policy): SharedLevels | undefined {
     numbers: buckets.length,
     countsHits: true,
     isAdditive: buckets.length === 1 && buckets[0].maxDebt === Infinity,
+    isCompared: true,
+    capacity: largest,
     maxLevel: largest + Math.max(...buckets.map(maxOveruseOf)),
     level: (state, i, now) => bindingLevel(buckets, state, i, now),
     timesToFull: (state, i, now) => timeToFull(buckets, state, i, now),
@@ -69,6 +75,8 @@ function ruleByRule(policy: Policy): SharedLevels | undefined {
     numbers: from,
     countsHits: parts.some(({ levels }) => levels.countsHits),
     isAdditive: false,
+    isCompared: false,
+    capacity: Infinity,
     maxLevel: Math.min(...parts.map(({ levels }) => levels.maxLevel)),
     level: () => 0,
     timesToFull: (state, i, now) =>
@@ -103,6 +111,8 @@ const lockoutLevels = (sharing: LockoutSharing): SharedLevels => ({
   numbers: LOCKOUT_FIGURES,
   countsHits: false,
   isAdditive: false,
+  isCompared: false,
+  capacity: Infinity,
   maxLevel: Infinity,
   level: () => 0,
   timesToFull: (state, i, now) => sharing.figures(state, i, now).map((figure) => figure + 1),
@@ -112,6 +122,9 @@ const lockoutLevels = (sharing: LockoutSharing): SharedLevels => ({
   },
 });
 
+/** Predicted hits were counted no longer ago than this, but for a small part. */
+const LOWERED_WITHIN_MS: Millis = 400;
+
 function windowLevels(policy: Policy): SharedLevels {
   const { limit, perMs, stepMs } = policy.terms as WindowTerms;
   const countOf = (state: State, i: number, now: Millis): number =>
@@ -120,20 +133,24 @@ function windowLevels(policy: Policy): SharedLevels {
     numbers: 1,
     countsHits: true,
     isAdditive: true,
+    isCompared: false,
+    capacity: limit,
     maxLevel: Infinity,
-    level: () => 0,
+    level: (state, i, now) => Math.max(0, countOf(state, i, now)),
     timesToFull: (state, i, now) => [(countOf(state, i, now) * perMs) / limit],
     raise(state, i, now, [peerMs], hits) {
       const count = Math.min((peerMs * limit) / perMs + hits, MAX_AMOUNT);
       const missing = count - countOf(state, i, now);
       if (missing > 0) policy.update(state, i, { hits: missing }, now);
     },
-    /** A step may have begun since they were counted. */
+    /** Steps may have begun since they were counted. Taken from the oldest, units never count for too short a time. */
     lower(state, i, now, units) {
       const least = countOf(state, i, now) - units;
-      for (const dueAt of [now, now - stepMs]) {
+      for (let agoMs = LOWERED_WITHIN_MS; agoMs > -stepMs; agoMs -= stepMs) {
         const used = least - countOf(state, i, now);
-        if (used < 0) policy.settle(state, i, { outcome: 'ok', cost: 0, used, dueAt }, now);
+        if (used >= 0) return;
+        const dueAt = now - Math.max(0, agoMs);
+        policy.settle(state, i, { outcome: 'ok', cost: 0, used, dueAt }, now);
       }
     },
   };

@@ -46,6 +46,8 @@ export function createPeer(settings: PeerSettings): {
       if (protocol.recordHits(limit, low, high, hits)) onPendingHits();
     },
     retractHits: protocol.retractHits.bind(protocol),
+    msUntilReleased: (limit, low, high, units) =>
+      protocol.msUntilReleased(limit, low, high, units, clock.now()),
   };
   return { protocol, connection };
 }
