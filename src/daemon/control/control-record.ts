@@ -17,6 +17,7 @@ import { toBinaryKey, toKeyText } from '../keys/binary-key.ts';
 import { networkKeyOf } from '../keys/cidr.ts';
 import { addressKeyOf } from '../keys/counted-key.ts';
 import { type Pattern, readPattern } from '../keys/pattern.ts';
+import type { Router } from '../router/router.ts';
 
 export type ControlKind = 'ban' | 'override' | 'reset';
 
@@ -69,6 +70,15 @@ export const recordAt = (record: ControlRecord, now: Millis): ControlRecord =>
 
 export const binaryKeyOf = ({ key, isBinary }: ControlKey): string =>
   isBinary ? key : toBinaryKey(key);
+
+/** The key that limits count it under: of an IPv6 address, its network. */
+export function countedKeyOf(
+  record: ControlKey,
+  router: Pick<Router, 'countedKey'> | undefined,
+): string {
+  const binaryKey = binaryKeyOf(record);
+  return router?.countedKey(binaryKey) ?? binaryKey;
+}
 
 /** A binary key as the field `key` of a request: text, or bytes if it is not UTF-8. */
 export function keyFieldOf(binaryKey: string): string | { readonly bytes: string } {
