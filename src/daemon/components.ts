@@ -302,7 +302,7 @@ export class DaemonComponents {
   }
 }
 
-/** With the clock of a test, the age of a question is not known. */
+/** With the clock of a test, the age of a check is not known. */
 const overloadOf = ({ overload }: Config, clock: Clock): OverloadConfig =>
   clock === systemClock ? overload : NO_SHEDDING;
 

@@ -1,8 +1,8 @@
 /**
  * The daemon: decides for all clients of a host, over three protocols.
  *
- * It starts from a configuration and the snapshot of its predecessor, applies another configuration on reload, and
- * stops by answering pending requests and writing a snapshot. `components.ts` shows what it consists of.
+ * It starts from a configuration and the snapshot of its predecessor. A reload applies another configuration. It stops
+ * by answering pending requests and writing a snapshot. `components.ts` shows what it consists of.
  */
 
 import { type Millis, schedule, systemClock } from '../core/clock.ts';
@@ -27,7 +27,10 @@ export interface DaemonContext extends ComponentsContext {
   readonly load: () => ConfigLoad | Promise<ConfigLoad>;
 }
 
-/** To a client that asks for a reload: success would mean that a file is in use. SIGHUP still opens removed sockets. */
+/**
+ * The response to `POST /reload` without a file: success would mean that a file is in use. SIGHUP still opens removed
+ * sockets.
+ */
 const NO_FILE =
   'the daemon was started without a configuration file, so nothing can be read again: start it with --config FILE';
 

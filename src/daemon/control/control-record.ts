@@ -6,8 +6,8 @@
  *     reset     the consumption of the key was forgotten; kept for a while so that peers learn of it
  *
  * Of two records with the same id the one that was set later wins. A removal is a record too, until the removed control
- * would have ended: an older copy, as of a daemon that was down, cannot bring it back. The same holds for a control that
- * replaced a longer one.
+ * would have ended. So an older copy, as of a daemon that was down, cannot restore it. The same holds for a control
+ * that replaced a longer one.
  */
 
 import type { Millis } from '../../core/clock.ts';

@@ -1,5 +1,5 @@
 /**
- * Records who is denied, and why: the denied keys of every limit, list and command of the daemon.
+ * Records which keys every limit, list and command of the daemon denies, and why.
  *
  *     router ──▶ record ──▶ DeniedKeys of the limit ──▶ /top, /denials, /feed, the denial log
  *
@@ -131,8 +131,8 @@ export class DenialRecorder {
   }
 
   /**
-   * Any other denial. `about` undefined: `id` is the name of a limit. `limiter` says what `limiterKey` has left; a remote
-   * one is asked once for each entry, of which so many begin in a second.
+   * Any other denial. `about` undefined: `id` is the name of a limit. `limiter` says what `limiterKey` has left; a
+   * remote one is read once for each entry, of which so many begin in a second.
    */
   record(
     id: string,
