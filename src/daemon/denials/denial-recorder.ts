@@ -253,7 +253,7 @@ function detailsOf(
   return { key, low, high, at, cost, rule: ruleOf(decision), remaining, retryAfterMs };
 }
 
-/** Adds what a remote limiter has told. An empty batch did not say when its limit opens. */
+/** Adds what a remote limiter has reported. An empty batch did not say when its limit opens. */
 function complete(denial: Denial, { remaining, opensInMs = 0 }: KeyLevel): void {
   denial.remaining = remaining;
   if (denial.retryAfterMs === WHEN_SETTLED) denial.retryAfterMs = opensInMs;

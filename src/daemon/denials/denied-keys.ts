@@ -34,7 +34,7 @@ export interface Denial extends KeyHash {
   readonly cost: number;
   /** The rule that refused, of a limit with several. */
   readonly rule: string | undefined;
-  /** What was left; undefined if nothing is counted, or until a remote backend has told. */
+  /** What was left; undefined if nothing is counted, or until a remote backend has replied. */
   remaining: number | undefined;
   retryAfterMs: Millis;
 }
@@ -75,7 +75,7 @@ interface DeniedKey {
   readonly recent: RecentDenial | undefined;
 }
 
-/** What the caller is to tell about a denial that was just counted. */
+/** What the caller adds to a denial that was just counted. */
 export type Wanted = 'nothing' | 'name' | 'details';
 
 export class DeniedKeys {
