@@ -10,7 +10,7 @@
 
 import type { BackendModule } from '../backends/daemon-backend.ts';
 import { GcraTable } from '../backends/local/gcra-table.ts';
-import { batchClock, type Clock, systemClock } from '../core/clock.ts';
+import { type BatchClock, batchClock, type Clock, systemClock } from '../core/clock.ts';
 import { errorMessageOf } from '../core/errors.ts';
 import type { Hasher, HashSeed } from '../core/hash.ts';
 import { formatListenAddress, isLoopback } from '../core/listen-address.ts';
@@ -108,32 +108,38 @@ export class DaemonComponents {
 
   constructor(
     config: Config,
-    { log, file, clock, random, version, backends: modules = BACKENDS, workers }: ComponentsContext,
+    context: ComponentsContext,
     prerequisites: Prerequisites,
     reload: () => Promise<ReloadResult>,
   ) {
+    const { log, random, version } = context;
+    const { clock, seed, hasher, backends } = prerequisites;
     this.#config = config;
     this.log = log;
-    this.clock = prerequisites.clock;
-    this.#onIgnoredHeader = proxyWarning(log, prerequisites.clock);
+    this.clock = clock;
+    this.#onIgnoredHeader = proxyWarning(log, clock);
     this.limitLog = new LimitLog(log);
-    const { hasher, backends } = prerequisites;
     const { backendFor } = backends;
     this.backends = backends;
-    this.health = new Health(prerequisites.clock);
-    if (prerequisites.clock === systemClock) this.health.start();
-    this.overload = new Overload(prerequisites.clock, overloadOf(config, prerequisites.clock));
-    this.overloadLog = new OverloadLog(log, prerequisites.clock, this.overload);
-    const batchedClock = batchClock(prerequisites.clock);
-    this.registry = new LimiterRegistry({ hasher, batchClock: batchedClock, clock, backendFor });
+    this.health = new Health(clock);
+    if (clock === systemClock) this.health.start();
+    this.overload = new Overload(clock, overloadOf(config, clock));
+    this.overloadLog = new OverloadLog(log, clock, this.overload);
+    const batchedClock = batchClock(clock);
+    this.registry = new LimiterRegistry({
+      hasher,
+      batchClock: batchedClock,
+      clock: context.clock,
+      backendFor,
+    });
     this.limitLog.add(this.registry.apply(config.limits).created);
     this.controlJournal = new ControlJournal({
-      clock: prerequisites.clock,
+      clock,
       log,
       records: () => this.controls.records,
     });
     this.controls = new Controls({
-      clock: prerequisites.clock,
+      clock,
       log,
       registry: this.registry,
       limits: () => this.#config.limits,
@@ -142,8 +148,7 @@ export class DaemonComponents {
       sharingProblemOf: (record) => this.controlSharing.problemOf(record),
       journal: this.controlJournal,
     });
-    const { clock: sharingClock } = prerequisites;
-    this.controlSharing = new ControlSharing(sharingClock, this.controls, backends.channels);
+    this.controlSharing = new ControlSharing(clock, this.controls, backends.channels);
     const router = new Router(
       config,
       this.registry,
@@ -157,7 +162,7 @@ export class DaemonComponents {
     this.router = router;
     router.permitUse.onUnused = (limit) => log('warn', NO_PERMITS, { limit });
     const bounds = () => this.#config.bounds;
-    const turns = new Turns(prerequisites.clock, this.overload);
+    const turns = new Turns(clock, this.overload);
     router.overload = this.overload;
     const line = lineProtocol(router.isAllowed.bind(router), () => bounds().maxKey);
     this.lineConnections = new Connections(line, bounds, batchedClock, turns);
@@ -167,7 +172,7 @@ export class DaemonComponents {
       router,
       gcraTable: this.#gcraTable,
       version,
-      clock: prerequisites.clock,
+      clock,
       clients: () => this.respConnections.counts.open,
       password: () => this.#config.resp.password,
       controls: this.controls,
@@ -176,20 +181,36 @@ export class DaemonComponents {
     });
     this.respConnections = new Connections(resp, bounds, batchedClock, turns);
     this.history = new History({
-      clock: prerequisites.clock,
+      clock,
       router,
       hasher,
       denials: router.denials,
       limits: () => this.#config.limits,
       learntKeys: (limiter) => this.metrics.keysOf(limiter),
     });
-    const probe = new BackendProbe(prerequisites.clock, () => this.registry.all);
-    this.probe = probe;
-    this.httpServer = new HttpServer(
+    this.probe = new BackendProbe(clock, () => this.registry.all);
+    this.httpServer = this.#createHttpServer(context, batchedClock, turns, reload);
+    const snapshotContext = { seed, clock, log };
+    this.snapshotter = new Snapshotter(this.registry, this.#gcraTable, snapshotContext);
+    this.snapshotter.controls = this.controls;
+    this.snapshotter.journal = this.controlJournal;
+    this.metrics = this.#createMetrics(context, turns);
+    const topKeys = topKeysOf(router.denials);
+    this.denialLog = new DenialLog(log, this.clock, () => this.#denialSources(), topKeys);
+    this.listeners = this.#createListeners(context);
+  }
+
+  #createHttpServer(
+    { log, file, version, backends: modules = BACKENDS }: ComponentsContext,
+    clock: BatchClock,
+    turns: Turns,
+    reload: () => Promise<ReloadResult>,
+  ): HttpServer {
+    return new HttpServer(
       {
-        router,
+        router: this.router,
         version,
-        clock: batchedClock,
+        clock,
         turns,
         metrics: () => this.metrics.text(),
         reload,
@@ -197,51 +218,51 @@ export class DaemonComponents {
         isReady: () => !this.isStopping,
         readiness: () => this.#readiness(),
         probeBackends: () => {
-          const probed = probe.run();
-          // A frozen server delays no answer that does not depend on it.
+          const probed = this.probe.run();
+          // A server that hangs delays no answer that does not depend on it.
           return this.#config.ready.needsBackends ? probed : Promise.resolve();
         },
-        backendPages: backends.pagesOf(modules),
+        backendPages: this.backends.pagesOf(modules),
         limits: () => describeLimits(this.#config.limits, this.registry),
         history: this.history,
         config: () => describeConfig(this.#config, file),
         onError: (error) => log('error', 'HTTP request failed', { reason: errorMessageOf(error) }),
       },
-      httpSettingsOf(config, this.#onIgnoredHeader),
+      httpSettingsOf(this.#config, this.#onIgnoredHeader),
     );
-    const snapshotContext = { seed: prerequisites.seed, clock: prerequisites.clock, log };
-    this.snapshotter = new Snapshotter(this.registry, this.#gcraTable, snapshotContext);
-    this.snapshotter.controls = this.controls;
-    this.snapshotter.journal = this.controlJournal;
+  }
+
+  #createMetrics({ version, workers }: ComponentsContext, turns: Turns): Metrics {
     const sources = {
       line: this.lineConnections,
       resp: this.respConnections,
       http: this.httpServer,
       gcraTable: this.#gcraTable,
       version,
-      permits: router.permits,
-      waiting: router.waiting,
+      permits: this.router.permits,
+      waiting: this.router.waiting,
       overload: this.overload,
       health: this.health,
       durations: turns.durations,
       snapshots: this.snapshotter,
-      staticDenials: router.staticDenials,
+      staticDenials: this.router.staticDenials,
       controls: this.controls,
-      backends,
+      backends: this.backends,
       workers,
     };
-    this.metrics = new Metrics(sources, this.registry, () => this.#config.limits);
-    const topKeys = topKeysOf(router.denials);
-    this.denialLog = new DenialLog(log, this.clock, () => this.#denialSources(), topKeys);
+    return new Metrics(sources, this.registry, () => this.#config.limits);
+  }
+
+  #createListeners({ workers }: ComponentsContext): Listeners {
     const relay = (accept: Accept): Accept => workers?.relay(accept) ?? accept;
     const protocols: Readonly<Record<string, Accept>> = {
       line: relay((socket) => this.lineConnections.accept(socket)),
       resp: relay((socket) => this.respConnections.accept(socket)),
       http: relay((socket, listen) => this.httpServer.accept(socket, isLoopback(listen))),
     };
-    const ofBackends = backends.acceptors(() => bounds().maxConnections);
+    const ofBackends = this.backends.acceptors(() => this.#config.bounds.maxConnections);
     const paused = workers ? Object.keys(protocols) : [];
-    this.listeners = new Listeners({ ...protocols, ...ofBackends }, paused);
+    return new Listeners({ ...protocols, ...ofBackends }, paused);
   }
 
   /** The configuration in use. */
