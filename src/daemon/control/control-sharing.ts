@@ -3,7 +3,7 @@
  *
  *     this daemon joins ──▶ gets all of a peer before it listens (control-transfer.ts)
  *     set here ──▶ sent at once
- *     all records in turn, some each second ──▶ a lost datagram is repeated
+ *     all records in turn, some each second ──▶ a lost datagram is made up for
  *
  * A record that arrives twice changes nothing: the newer of two with the same id wins. So what is sent to all needs no
  * acknowledgement.

@@ -25,7 +25,7 @@ const SOURCE_TIMEOUT_MS: Millis = 1000;
 
 const PAGES_PER_REQUEST = 16;
 
-/** Daemons that get a request, one after the other. */
+/** Daemons that are asked, one after the other. */
 const MAX_SOURCES = 3;
 
 /** The first record of a page: when it was set, and how many before it were set at the same time. Null: the first of all. */
