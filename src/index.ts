@@ -48,9 +48,9 @@ export {
   type QueueOptions,
   type RemoteLimiterOptions,
 } from './limiter/limiter.ts';
+export type { AcquireOptions, CheckOptions, Limiter, Stats } from './limiter/limiter-interface.ts';
 export { Permit, type PermitResult, Refusal, type RefusalReason } from './limiter/permit.ts';
 export type { CounterSnapshot, Histogram } from './limiter/stats.ts';
-export type { AcquireOptions, CheckOptions, Limiter, Stats } from './limiter/sync-limiter.ts';
 export type { CallResult, IdOptions, SettleOptions, WaitOptions } from './limiter/validate.ts';
 export type { QueueOrder } from './limiter/wait-queue.ts';
 export type { AdaptiveOptions } from './policies/adaptive.ts';

@@ -6,7 +6,7 @@ import type { RemoteBackend, RemoteBackendFactory } from '../backends/remote-bac
 import { allow, deny } from '../core/decision.ts';
 import type { SettledEvent } from '../limiter/events.ts';
 import { limiter } from '../limiter/limiter.ts';
-import type { Limiter } from '../limiter/sync-limiter.ts';
+import type { Limiter } from '../limiter/limiter-interface.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { throttleFetch } from './fetch.ts';
 

@@ -17,8 +17,8 @@ import { FLOW_FIELDS, type FlowOptions } from '../core/flow.ts';
 import { OptionReader } from '../core/options.ts';
 import type { RemoteLimiter } from '../limiter/async-limiter.ts';
 import type { LimiterOptions } from '../limiter/limiter.ts';
+import type { Limiter } from '../limiter/limiter-interface.ts';
 import { resolveLimiter } from '../limiter/resolve-limiter.ts';
-import type { Limiter } from '../limiter/sync-limiter.ts';
 import { outcomeOfError } from '../throttle/error-outcome.ts';
 import {
   type HeadersLike,

@@ -9,7 +9,7 @@ import {
   type RunningServer,
 } from '../../test/support/http-servers.ts';
 import { limiter } from '../limiter/limiter.ts';
-import type { Limiter } from '../limiter/sync-limiter.ts';
+import type { Limiter } from '../limiter/limiter-interface.ts';
 import { VirtualClock } from '../testing/index.ts';
 import type { RefusalResponse } from './http/index.ts';
 

@@ -3,7 +3,7 @@ import { DataPointType, MeterProvider, MetricReader } from '@opentelemetry/sdk-m
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { ConfigError } from '../core/errors.ts';
 import { limiter } from '../limiter/limiter.ts';
-import type { Limiter } from '../limiter/sync-limiter.ts';
+import type { Limiter } from '../limiter/limiter-interface.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { instrument } from './opentelemetry.ts';
 

@@ -11,7 +11,7 @@ import { OptionReader } from '../core/options.ts';
 import { seededRandom } from '../core/random.ts';
 import { internalsOf } from '../limiter/internals.ts';
 import { LIMIT_KINDS, limiter } from '../limiter/limiter.ts';
-import type { Limiter } from '../limiter/sync-limiter.ts';
+import type { Limiter } from '../limiter/limiter-interface.ts';
 import { formatRetryAfter, roundFloat } from './chart/format.ts';
 import {
   type Command,

@@ -6,9 +6,9 @@
  *     {"savedAt":…,"seed":[…],"parts":[{"name":…,"fingerprint":…,"limit":…,"entries":n,"freshAt":m},…]}
  *     bytes of that description, CRC-32 of everything before (4 bytes each)
  *
- * The description is at the end because the numbers are written while the daemon decides: in slices, without a pause of
- * more than about a millisecond, and how many there are is known afterwards. A part is therefore not of one instant,
- * but each key of it is.
+ * The numbers are written while the daemon decides, in slices without a pause of more than about a millisecond. How
+ * many there are is known afterwards, so the description is at the end. A part is therefore not of one instant, but
+ * each key of it is.
  *
  * A write is atomic, and a file of another user is not read: `files/state-file.ts`. A file that is truncated, corrupt,
  * from the future, too old or of another version is ignored.

@@ -121,8 +121,8 @@ export class Snapshotter {
   }
 
   /**
-   * The override that has taken the place of one with another rule, and thus another name: the only one of its limit that
-   * the snapshot does not have, if it lacks only one that the snapshot has.
+   * The override that has taken the place of one with another rule, and thus another name. It is the only one of its
+   * limit that the snapshot does not have, if the limit lacks only one of the snapshot.
    */
   #successorOf(name: string, parts: readonly SnapshotPart[]): LimiterEntry | undefined {
     if (isLimitName(name)) return undefined;

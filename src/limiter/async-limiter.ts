@@ -28,6 +28,7 @@ import {
   type LimiterSettings,
   withDueTime,
 } from './limiter-core.ts';
+import type { Limiter, Stats } from './limiter-interface.ts';
 import { endPermit, type Permit, type PermitResult, type Refusal } from './permit.ts';
 import {
   type RemoteGrant,
@@ -36,7 +37,6 @@ import {
   TOO_LONG,
 } from './remote-wait-scheduler.ts';
 import type { CounterSnapshot } from './stats.ts';
-import type { Limiter, Stats } from './sync-limiter.ts';
 import {
   type CallResult,
   type IdOptions,

@@ -56,11 +56,12 @@ import type { Listener } from './events.ts';
 import { combineInspections, type Inspection } from './inspection.ts';
 import type { LimiterInternals } from './internals.ts';
 import { REPORTABLE } from './limiter-core.ts';
+import type { AcquireOptions, CheckOptions, Limiter, Stats } from './limiter-interface.ts';
 import { Permit, type PermitResult, type Refusal } from './permit.ts';
 import { type Decided, isHeld, RememberedCalls, requireId } from './remembered-calls.ts';
 import { RemoteCompositeLimiter } from './remote-composite-limiter.ts';
 import { mergeSnapshots } from './stats.ts';
-import type { AcquireOptions, CheckOptions, Limiter, Stats, SyncLimiter } from './sync-limiter.ts';
+import type { SyncLimiter } from './sync-limiter.ts';
 import type { EventLoopMonitor } from './telemetry.ts';
 import {
   type CallResult,

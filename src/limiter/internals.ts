@@ -9,8 +9,8 @@ import type { Decision, Outcome } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import type { Random } from '../core/random.ts';
 import type { RemoteLimiter } from './async-limiter.ts';
+import type { CheckOptions, Limiter } from './limiter-interface.ts';
 import type { Permit } from './permit.ts';
-import type { CheckOptions, Limiter } from './sync-limiter.ts';
 import type { EventLoopMonitor } from './telemetry.ts';
 
 /** Of every limiter. */

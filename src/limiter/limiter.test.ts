@@ -7,7 +7,8 @@ import { VirtualClock } from '../testing/virtual-clock.ts';
 import type { RemoteLimiter } from './async-limiter.ts';
 import { internalsOf } from './internals.ts';
 import { createLimiter, limiter } from './limiter.ts';
-import type { Limiter, SyncLimiter } from './sync-limiter.ts';
+import type { Limiter } from './limiter-interface.ts';
+import type { SyncLimiter } from './sync-limiter.ts';
 
 const bucketLimit = { bucket: { rate: '10/s', burst: 3 } } as const;
 

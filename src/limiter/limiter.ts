@@ -34,8 +34,9 @@ import {
 } from '../policies/limit.ts';
 import { AsyncLimiter, type RemoteLimiter } from './async-limiter.ts';
 import { warnOfBareDurations } from './bare-durations.ts';
+import type { Limiter } from './limiter-interface.ts';
 import { DEFAULT_ID_FOR_MS } from './remembered-calls.ts';
-import { type Limiter, SyncLimiter } from './sync-limiter.ts';
+import { SyncLimiter } from './sync-limiter.ts';
 import { QUEUE_ORDERS, type QueueOrder } from './wait-queue.ts';
 import type { QueueSettings } from './wait-scheduler.ts';
 

@@ -5,7 +5,7 @@
  * would rather wait than be refused joins a queue (`wait-scheduler.ts`).
  */
 
-import type { Backend, PoolStats, TableSnapshot } from '../backends/backend.ts';
+import type { Backend, TableSnapshot } from '../backends/backend.ts';
 import { CLOSED_REFUSAL } from '../backends/remote-backend.ts';
 import type { TableSlices } from '../backends/table-slices.ts';
 import { type BatchClock, type Millis, timersEndWithRequest } from '../core/clock.ts';
@@ -17,15 +17,15 @@ import { createPolicy, type Limit } from '../policies/limit.ts';
 import { type CallClass, partitionIndexOf } from '../policies/partitions.ts';
 import type { Feedback, KeyState, Policy, Settlement } from '../policies/policy.ts';
 import { Adjustments } from './adjustments.ts';
-import type { LearntLimit, Listener } from './events.ts';
+import { DisownedPermits } from './disowned-permits.ts';
+import type { LearntLimit } from './events.ts';
 import { type Inspection, inspectionOf, type NamedRuleStatus, nameRules } from './inspection.ts';
 import type { LimiterInternals } from './internals.ts';
 import { cannotChange, LimiterCore, type LimiterSettings, withDueTime } from './limiter-core.ts';
+import type { AcquireOptions, CheckOptions, Stats } from './limiter-interface.ts';
 import type { Permit, Refusal } from './permit.ts';
-import type { CounterSnapshot } from './stats.ts';
 import {
   type CallResult,
-  type IdOptions,
   readFeedback,
   readWaitLimits,
   requireCheckOptions,
@@ -36,84 +36,14 @@ import {
   requireWillSettle,
   type SettleOptions,
   type WaitLimits,
-  type WaitOptions,
 } from './validate.ts';
 import { type PermitRequest, type WaitResult, WaitScheduler } from './wait-scheduler.ts';
-
-/** Options of a check besides key and cost. */
-export interface CheckOptions extends IdOptions {
-  /** The partition the call counts against. Default: none, what the partitions leave. */
-  readonly partition?: string | undefined;
-  /** The level of the call, of a limit with `priorities`. Default: the lowest. */
-  readonly level?: string | undefined;
-}
-
-/** Options of `acquire`: how it waits, and for which partition or level. */
-export interface AcquireOptions extends CheckOptions, WaitOptions {}
-
-/** Decides in this process, at once. With a remote backend it is a `RemoteLimiter`. */
-export interface Limiter {
-  readonly name: string;
-  /**
-   * May `cost` (default 1) happen for this key now? All or nothing, and counted. @throws {ConfigError} for a limit whose
-   * calls must be settled (concurrency, adaptive, busy), without `willSettle`: use `acquire` or `tryAcquire` there.
-   */
-  check(key: string, cost?: number, options?: CheckOptions & SettleOptions): Decision;
-  /** What `tryAcquire` would decide. Changes nothing and is not counted. */
-  peek(key: string, cost?: number, options?: CheckOptions): Decision;
-  /** A permit now or a refusal. */
-  tryAcquire(key: string, cost?: number, options?: CheckOptions): Permit | Refusal;
-  /** A permit, waiting if need be. A refusal is a value here too; only an abort rejects. */
-  acquire(key: string, cost?: number, options?: AcquireOptions): Promise<Permit | Refusal>;
-  /** Takes as many as there are, up to `max` (Infinity: all), and returns how many. */
-  takeUpTo(key: string, max: number): number;
-  /** Returns `unused` of what `takeUpTo` took, now or at `takenAt`: a ramp drops what is late. */
-  giveBack(key: string, unused: number, takenAt?: Millis): void;
-  /** Reports how an allowed call went. */
-  settle(key: string, result?: CallResult): void;
-  /** Feeds in what happened elsewhere; false if this limit has no use for it. */
-  update(key: string, feedback: Feedback): boolean;
-  /** Lock-out: reports how an attempt of the key ended, such as a login, where it has no permit to settle. */
-  report(key: string, attempt: AttemptOutcome, cost?: number): void;
-  /** The status of a key: what is left, which rule refuses, until when. Changes nothing. */
-  inspect(key: string): Inspection;
-  /** Calls `listener` for every decision and every settled call; returns the function that removes it. */
-  on(listener: Listener): () => void;
-  /** Current sizes, and counters since the limiter was created. */
-  stats(): Stats;
-  /**
-   * Gives the limit other numbers: what was spent stays spent, calls stay in flight, waiting calls are decided anew.
-   * A limiter of `all` takes the limits of its parts by name. @throws {ConfigError} for another kind; nothing changes.
-   */
-  change(limit: Limit | Readonly<Record<string, Limit>>): void;
-  /** Refuses waiting and later calls with reason `closed`, and leaves the backend. Permits can still be settled. */
-  close(): void;
-}
-
-/** Current sizes of a limiter, and its counters. */
-export interface Stats extends CounterSnapshot, Partial<PoolStats> {
-  /** Keys that have state now. */
-  readonly keys: number;
-  /** Keys evicted while still in use: above 0, `maxKeys` is too small. */
-  readonly evicted: number;
-  /** Memory of the key table, in bytes. */
-  readonly bytes: number;
-  /** Calls in the queue. */
-  readonly waiting: number;
-  /** Permits issued and not settled. */
-  readonly held: number;
-  /** HTTP middleware with `maxEventLoopDelay`: the delay of the event loop; 0 while no requests arrive. */
-  readonly eventLoopDelayMs?: Millis;
-}
 
 /** A decision, and the status of each rule right after it. */
 export interface NamedCheckWithStatus {
   readonly decision: Decision;
   readonly rules: readonly NamedRuleStatus[];
 }
-
-/** Of more keys that are forgotten with calls in flight, the end of the oldest calls counts again. */
-const MAX_FORGOTTEN = 10_000;
 
 export interface SyncLimiterSettings extends LimiterSettings {
   /** The same clock, for a rule that reserves: one check reads it once, so that due times are exact. */
@@ -131,10 +61,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
   readonly scheduler: WaitScheduler;
   readonly #batchClock: BatchClock | undefined;
   readonly #adjustments = new Adjustments();
-  /** Increases with each `forget`. */
-  #generation = 0;
-  /** By key with calls in flight that was forgotten: the first generation of permits that count again. */
-  readonly #forgotten = new Map<string, number>();
+  readonly #disowned = new DisownedPermits();
 
   constructor(policy: Policy, backend: Backend, settings: SyncLimiterSettings) {
     super(settings);
@@ -277,19 +204,13 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
 
   /** Forgets what a key has consumed, and its cool-down. Calls in flight no longer count, nor does their end. */
   forget(key: string): void {
-    if ((this.#backend.inspect(key).state.inFlight ?? 0) > 0) this.#disownPermits(key);
+    if ((this.#backend.inspect(key).state.inFlight ?? 0) > 0) {
+      if (this.telemetry.held === 0) this.#disowned.clear();
+      this.#disowned.add(key);
+    }
     this.#backend.forget(key);
     this.cooldowns.remove(key);
     this.scheduler.wake(key);
-  }
-
-  #disownPermits(key: string): void {
-    if (this.telemetry.held === 0) this.#forgotten.clear();
-    this.#forgotten.delete(key); // so that it is the last entry: the newest
-    this.#forgotten.set(key, ++this.#generation);
-    if (this.#forgotten.size <= MAX_FORGOTTEN) return;
-    const [oldest] = this.#forgotten.keys();
-    this.#forgotten.delete(oldest);
   }
 
   /** The state of one key, for `restore` of another limiter with the same hasher. */
@@ -441,10 +362,10 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     partitionIndex?: number,
   ): Permit {
     const grant = { key, cost, dueAt, issuedAt: dueAt, waitedMs };
-    const generation = this.#generation;
+    const { generation } = this.#disowned;
     return this.telemetry.issuePermit(grant, (result, rttMs, now) => {
       const { outcome = 'ok', used, retryAfterMs } = result;
-      if (this.#forgotten.size > 0 && generation < (this.#forgotten.get(key) ?? 0))
+      if (this.#disowned.has(key, generation))
         return this.telemetry.recordSettled(key, cost, outcome, used, rttMs);
       if (result.attempt !== undefined) this.applyReport(key, result.attempt, cost);
       this.#settle(

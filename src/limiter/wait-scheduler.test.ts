@@ -7,7 +7,7 @@ import { describe, expect, test } from 'vitest';
 import { systemClock } from '../core/clock.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { type LimiterOptions, limiter } from './limiter.ts';
-import type { AcquireOptions } from './sync-limiter.ts';
+import type { AcquireOptions } from './limiter-interface.ts';
 
 /** A limiter whose results are logged, with the time on the left. */
 function setUp(options: Omit<LimiterOptions, 'clock' | 'backend'>) {

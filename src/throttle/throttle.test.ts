@@ -4,7 +4,7 @@ import { DeniedError } from '../core/errors.ts';
 import type { RemoteLimiter } from '../limiter/async-limiter.ts';
 import { all } from '../limiter/composite-limiter.ts';
 import { limiter } from '../limiter/limiter.ts';
-import type { Limiter } from '../limiter/sync-limiter.ts';
+import type { Limiter } from '../limiter/limiter-interface.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { type ThrottleOptions, throttle, throttled } from './throttle.ts';
 

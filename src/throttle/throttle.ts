@@ -23,9 +23,9 @@ import type {
   OptionsWith,
   RemoteLimiterOptions,
 } from '../limiter/limiter.ts';
+import type { AcquireOptions, CheckOptions, Limiter } from '../limiter/limiter-interface.ts';
 import type { Refusal } from '../limiter/permit.ts';
 import { resolveLimiter } from '../limiter/resolve-limiter.ts';
-import type { AcquireOptions, CheckOptions, Limiter } from '../limiter/sync-limiter.ts';
 import { callClassOf } from '../limiter/validate.ts';
 import { retryAfterOfError } from './error-outcome.ts';
 import {

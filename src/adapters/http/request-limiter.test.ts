@@ -4,7 +4,7 @@ import { describe, expect, test, vi } from 'vitest';
 import { all } from '../../limiter/composite-limiter.ts';
 import type { LimitEvent } from '../../limiter/events.ts';
 import { limiter } from '../../limiter/limiter.ts';
-import type { Limiter } from '../../limiter/sync-limiter.ts';
+import type { Limiter } from '../../limiter/limiter-interface.ts';
 import type { Limit } from '../../policies/limit.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import {

@@ -13,7 +13,7 @@
  */
 
 import { ConfigError } from '../../core/errors.ts';
-import type { CheckOptions } from '../../limiter/sync-limiter.ts';
+import type { CheckOptions } from '../../limiter/limiter-interface.ts';
 import { callClassOf } from '../../limiter/validate.ts';
 import { clientKeyOf, type IpAddress, parseAddress } from './address.ts';
 import { type ErrorReporter, requireSync } from './error-reporter.ts';

@@ -14,8 +14,8 @@ import { isRecord, type OptionReader } from '../../core/options.ts';
 import { isRemote, type RemoteLimiter, type RemoteStats } from '../../limiter/async-limiter.ts';
 import type { LimitEvent } from '../../limiter/events.ts';
 import type { Inspection, NamedRuleStatus } from '../../limiter/inspection.ts';
+import type { Limiter, Stats } from '../../limiter/limiter-interface.ts';
 import { BucketCounter, type CounterSnapshot } from '../../limiter/stats.ts';
-import type { Limiter, Stats } from '../../limiter/sync-limiter.ts';
 import { LONE_SURROGATE, ReportedKeys } from './reported-keys.ts';
 
 /** Above `max` it would come close to a series for each client, which metrics databases handle badly. */

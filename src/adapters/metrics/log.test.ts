@@ -3,7 +3,7 @@ import type { RemoteBackend, RemoteBackendFactory } from '../../backends/remote-
 import { ConfigError } from '../../core/errors.ts';
 import { all } from '../../limiter/composite-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
-import type { Limiter } from '../../limiter/sync-limiter.ts';
+import type { Limiter } from '../../limiter/limiter-interface.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { type LimitingFields, type LimitingKind, logLimiting } from './log.ts';
 

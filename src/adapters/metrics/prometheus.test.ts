@@ -3,7 +3,7 @@ import { parseExposition, sampleValue } from '../../../test/support/exposition.t
 import { ConfigError } from '../../core/errors.ts';
 import { counter, gauge } from '../../core/metric-family.ts';
 import { limiter } from '../../limiter/limiter.ts';
-import type { Limiter } from '../../limiter/sync-limiter.ts';
+import type { Limiter } from '../../limiter/limiter-interface.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { prometheus, renderMetricFamilies } from './prometheus.ts';
 

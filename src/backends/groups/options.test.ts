@@ -12,7 +12,7 @@ import {
 import { seededRandom } from '../../core/random.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
-import type { Limiter } from '../../limiter/sync-limiter.ts';
+import type { Limiter } from '../../limiter/limiter-interface.ts';
 import type { Limit } from '../../policies/limit.ts';
 import { overshootOf } from '../../simulator/overshoot.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';

@@ -17,9 +17,8 @@
  * with more or fewer numbers moves its keys to another block, and converts them on their way.
  *
  * `maxKeys` holds under any flood of new keys (eviction). When no key can be removed for free, the one
- * among a few candidates that is nearest to being as good as new is evicted. The instant at which it
- * would have been is kept for its hash bucket: a new key of that bucket may be the evicted one, so until
- * then it starts no better off. Eviction can make the limit stricter for new keys, never looser.
+ * among a few candidates that is nearest to being as good as new is evicted, and leaves a debt
+ * (`eviction-debts.ts`). Eviction can make the limit stricter for new keys, never looser.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -27,6 +26,7 @@ import type { Hasher } from '../../core/hash.ts';
 import type { KeyConverter, Policy } from '../../policies/policy.ts';
 import type { TableSnapshot } from '../backend.ts';
 import type { TableSlices } from '../table-slices.ts';
+import { type DebtLifecycle, EvictionDebts } from './eviction-debts.ts';
 import { KeyConversion } from './key-conversion.ts';
 import { Slots } from './slots.ts';
 
@@ -56,15 +56,8 @@ const SNAPSHOT_SLOTS = 1024;
 /** Keys compared before one in use is evicted. */
 const EVICTION_CANDIDATES = 32;
 
-/**
- * Hash buckets that remember evictions, a power of two. New keys of one bucket share its debt, so under a
- * flood a bucket as a whole gets what one key is allowed: the more buckets, the smaller the effect of a
- * flood. Half a megabyte, allocated at the first eviction of a key in use.
- */
-const HASH_BUCKETS = 65_536;
-
 /** What the table needs of a policy. */
-type KeyLifecycle = Pick<Policy, 'width' | 'init' | 'removableAt' | 'evictableAt'>;
+type KeyLifecycle = DebtLifecycle & Pick<Policy, 'removableAt'>;
 
 /** Receives a key's hash, and the index and array of its state. */
 type KeyVisitor = (low: number, high: number, i: number, storage: Float64Array) => void;
@@ -90,8 +83,7 @@ export class KeyTable {
   /** Keys of both blocks. */
   #count = 0;
   #clockHand = 0;
-  /** By hash bucket: when the last key evicted from it would have been as good as new. */
-  #debtUntil: Float64Array | undefined;
+  readonly #debts = new EvictionDebts();
 
   constructor(lifecycle: KeyLifecycle, hasher: Hasher, maxKeys: number) {
     this.lifecycle = lifecycle;
@@ -108,7 +100,7 @@ export class KeyTable {
   /** Bytes allocated. */
   get bytes(): number {
     const blocks = this.storage.byteLength + (this.#old?.storage.byteLength ?? 0);
-    return blocks + (this.#debtUntil?.byteLength ?? 0);
+    return blocks + this.#debts.bytes;
   }
 
   /** The index of the key's state, or -1 if it has none. */
@@ -155,8 +147,7 @@ export class KeyTable {
    */
   change(lifecycle: KeyLifecycle, convert: KeyConverter, now: Millis, block?: Slots): void {
     this.moveSlots(Infinity, now);
-    if (this.#debtUntil)
-      this.#debtUntil = convertDebts(this.#debtUntil, this.lifecycle, lifecycle, convert, now);
+    this.#debts.convertFrom(this.#debts, this.lifecycle, lifecycle, convert, now);
     this.lifecycle = lifecycle;
     this.#stride = 1 + lifecycle.width;
     this.#conversion = new KeyConversion(this.#slots, lifecycle.width, convert, now);
@@ -170,12 +161,11 @@ export class KeyTable {
    * source that is not used any more loses them, and no memory is copied.
    */
   copyFrom(source: KeyTable, convert: KeyConverter, now: Millis, isLast: boolean): boolean {
-    if (this.#count > 0 || this.#old || this.#debtUntil || source.#count > this.#maxKeys)
+    if (this.#count > 0 || this.#old || !this.#debts.isEmpty || source.#count > this.#maxKeys)
       return false;
     source.moveSlots(Infinity, now);
     const { lifecycle } = this;
-    if (source.#debtUntil)
-      this.#debtUntil = convertDebts(source.#debtUntil, source.lifecycle, lifecycle, convert, now);
+    this.#debts.convertFrom(source.#debts, source.lifecycle, lifecycle, convert, now);
     if (source.#count === 0) return true;
     this.#count = source.#count;
     const block = isLast ? source.#release() : source.#slots.clone();
@@ -203,10 +193,7 @@ export class KeyTable {
   /** Counts all keys, including new ones, as spent until `freshAt`. */
   markAllSpent(freshAt: Millis, now: Millis): void {
     if (this.#conversion) this.moveSlots(Infinity, now);
-    this.#debtUntil ??= new Float64Array(HASH_BUCKETS).fill(-Infinity);
-    for (let n = 0; n < HASH_BUCKETS; n++) {
-      this.#debtUntil[n] = Math.max(this.#debtUntil[n], freshAt);
-    }
+    this.#debts.addToAll(freshAt);
     for (const slots of this.#blocks()) {
       for (let slot = 0; slot <= slots.mask; slot++) {
         if (slots.isEmpty(slot)) continue;
@@ -221,14 +208,14 @@ export class KeyTable {
   /** Begins a state outside the table, as `findOrAdd` would inside. */
   initDetached(key: string, state: Float64Array, now: Millis): void {
     this.#hasher.hash(key);
-    this.lifecycle.init(state, 0, now, this.#debtUntilFor(this.#hasher.high, now));
+    this.lifecycle.init(state, 0, now, this.#debts.untilFor(this.#hasher.high, now));
   }
 
   /** Removes a key. Where evicted keys have left a debt to its hash bucket, the key begins without it. */
   forget(key: string, now: Millis): void {
     const { low, high } = this.#hashOf(key);
     if (this.findHashed(low, high) >= 0) this.#remove(this.#slots, this.#slots.slotOf(low, high));
-    if (this.#debtUntilFor(high, now) <= now) return;
+    if (this.#debts.untilFor(high, now) <= now) return;
     const i = this.#add(low, high, now);
     if (i >= 0) this.lifecycle.init(this.storage, i, now);
   }
@@ -256,7 +243,7 @@ export class KeyTable {
       const slice = this.#slice(bits, from, Math.min(from + SNAPSHOT_SLOTS, bits + 1), readTime());
       if (slice.length > 0) yield slice;
     }
-    return this.#debtUntil?.slice();
+    return this.#debts.copy();
   }
 
   #slice(bits: number, from: number, to: number, now: Millis): Float64Array {
@@ -283,7 +270,7 @@ export class KeyTable {
 
   /** Adds the keys of a snapshot, except those it has already and those that do not fit. */
   restore({ entries, debtUntil }: TableSnapshot, now: Millis): void {
-    if (debtUntil?.length === HASH_BUCKETS) this.#debtUntil = debtUntil.slice();
+    this.#debts.restore(debtUntil);
     const hashes = new Int32Array(entries.buffer, entries.byteOffset, entries.length * 2);
     if (this.#count === 0) {
       this.#old = undefined;
@@ -328,10 +315,6 @@ export class KeyTable {
     return this.#old ? [this.#slots, this.#old] : [this.#slots];
   }
 
-  #debtUntilFor(high: number, now: Millis): Millis {
-    return this.#debtUntil ? Math.max(now, this.#debtUntil[high & (HASH_BUCKETS - 1)]) : now;
-  }
-
   #add(low: number, high: number, now: Millis): number {
     if (this.#old) {
       const moved = this.#moveHashed(this.#old, low, high);
@@ -351,7 +334,7 @@ export class KeyTable {
     this.#conversion?.added(this.#slots, slot);
     this.#count++;
     const at = slot * this.#stride + 1;
-    this.lifecycle.init(this.storage, at, now, this.#debtUntilFor(high, now));
+    this.lifecycle.init(this.storage, at, now, this.#debts.untilFor(high, now));
     return at;
   }
 
@@ -413,17 +396,12 @@ export class KeyTable {
     }
     if (slots === this.#slots) this.#clockHand = (slot + 1) & slots.mask;
     if (best < 0) return false;
-    if (bestAt > now) this.#recordDebt(slots.high(best), bestAt);
+    if (bestAt > now) {
+      this.#debts.add(slots.high(best), bestAt);
+      this.evicted++;
+    }
     this.#remove(slots, best);
     return true;
-  }
-
-  /** A key in use is evicted: a new key that may be the same starts no better off. */
-  #recordDebt(high: number, evictAt: Millis): void {
-    this.#debtUntil ??= new Float64Array(HASH_BUCKETS).fill(-Infinity);
-    const bucket = high & (HASH_BUCKETS - 1);
-    this.#debtUntil[bucket] = Math.max(this.#debtUntil[bucket], evictAt);
-    this.evicted++;
   }
 
   #remove(slots: Slots, slot: number): void {
@@ -511,24 +489,6 @@ export class KeyTable {
     this.#maxLoad = Math.floor((block.mask + 1) * MAX_LOAD);
     this.#clockHand = 0;
   }
-}
-
-/** The debts of evicted keys by another rule. */
-function convertDebts(
-  debts: Float64Array,
-  from: KeyLifecycle,
-  to: KeyLifecycle,
-  convert: KeyConverter,
-  now: Millis,
-): Float64Array {
-  const before = new Float64Array(from.width);
-  const after = new Float64Array(to.width);
-  return debts.map((until) => {
-    if (until <= now) return until;
-    from.init(before, 0, now, until);
-    convert(after, 0, before, 0, now);
-    return to.evictableAt(after, 0);
-  });
 }
 
 /** The capacity of a table with so many keys: it can grow by a third or more. */

@@ -5,7 +5,7 @@ import { nodeRedis, type RedisConnection } from '../../../test/support/redis-cli
 import { redisCli, redisServer, type Service, startRedis } from '../../../test/support/services.ts';
 import { systemClock } from '../../core/clock.ts';
 import { limiter } from '../../limiter/limiter.ts';
-import type { Limiter } from '../../limiter/sync-limiter.ts';
+import type { Limiter } from '../../limiter/limiter-interface.ts';
 import { type PoolMembership, type PoolOptions, pool } from './options.ts';
 import { redisStore } from './redis-store.ts';
 import type { PoolStore } from './store.ts';

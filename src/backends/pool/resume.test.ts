@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'vitest';
 import type { Clock } from '../../core/clock.ts';
 import { limiter } from '../../limiter/limiter.ts';
-import type { Limiter } from '../../limiter/sync-limiter.ts';
+import type { Limiter } from '../../limiter/limiter-interface.ts';
 import type { Limit } from '../../policies/limit.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { memoryStore } from './memory-store.ts';

@@ -1,8 +1,8 @@
 /**
- * Loads the configuration in a thread of its own: parsing ten thousand overrides takes a second, during which the daemon
- * would not answer. The thread (load-worker.ts) reads, parses and validates. Its long lists come back ready for use
- * (read-lists.ts), its other values as plain data, one part on request, and this thread makes limits of them in slices. A
- * small file needs no thread: starting one takes longer than parsing it.
+ * Loads the configuration in a thread of its own: parsing ten thousand overrides takes a second, during which the
+ * daemon would not answer. The thread (load-worker.ts) reads, parses and validates. Its long lists come back ready for
+ * use (read-lists.ts). Its other values come as plain data, one part on request. This thread makes limits of them in
+ * slices. A small file needs no thread: starting one takes longer than parsing it.
  */
 
 import type { BackendModule } from '../../backends/daemon-backend.ts';

@@ -1,4 +1,4 @@
-/** The section `overload`: questions that are too old to be decided. */
+/** The section `overload`: checks that are too old to be decided. */
 
 import type { Millis } from '../../core/clock.ts';
 import { OptionReader } from '../../core/options.ts';
@@ -8,7 +8,7 @@ export const FAIL_MODES = ['open', 'closed'] as const;
 export type FailMode = (typeof FAIL_MODES)[number];
 
 export interface OverloadConfig {
-  /** How long a question may wait in this process before it is shed; Infinity: for ever. */
+  /** How long a check may wait in this process before it is shed; Infinity: for ever. */
   readonly maxAgeMs: Millis;
   /** True: limits without their own fail mode fail open. */
   readonly isOpen: boolean;

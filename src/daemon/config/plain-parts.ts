@@ -1,6 +1,5 @@
 /**
- * Plain data in parts of bounded size: a thread gets a large message as one, and does nothing else until it has read all
- * of it.
+ * Plain data in parts of bounded size: a thread that gets one large message does nothing else until it has read it.
  *
  *     { limits: { api: { overrides: [10,000 items] } } }
  *         ──▶  [] { limits: { api: { overrides: [] } } },  [limits, api, overrides] items 0 to 399,  …

@@ -2,8 +2,8 @@
  * Validates a configuration.
  *
  * Every section is read even if another one has mistakes, so that one run reports all of them. Defaults suit one
- * machine: an empty configuration listens on loopback only and has one limit, a token bucket for every key with a
- * rate of 1/s and a burst of 10.
+ * machine. An empty configuration listens on loopback only. It has one limit: for every key a token bucket with a rate
+ * of 1/s and a burst of 10.
  */
 
 import type { BackendModule, BackendSection } from '../../backends/daemon-backend.ts';
@@ -49,7 +49,7 @@ export interface Bounds {
   readonly drainMs: Millis;
   /** Calls that wait for a permit. */
   readonly maxWaiting: number;
-  /** The longest wait that a call may ask for. */
+  /** The longest wait that a call may request. */
   readonly maxWaitMs: Millis;
 }
 

@@ -49,3 +49,7 @@ async function consumedIn({ limiter, rule }: LimiterEntry, key: string): Promise
   const fresh = await createLimiter({ limit: rule.limit }).inspect(key);
   return (fresh?.remaining ?? 0) - Math.max(0, status.remaining);
 }
+
+/** True if a limiter of this process has counted the key. */
+export const hasState = (limiter: LimiterEntry['limiter'], key: string): boolean =>
+  limiter instanceof SyncLimiter && limiter.keySnapshot(key).entries.length > 0;

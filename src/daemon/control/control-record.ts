@@ -6,8 +6,8 @@
  *     reset     the consumption of the key was forgotten; kept for a while so that peers learn of it
  *
  * Of two records with the same id the one that was set later wins. A removal is a record too, until the removed control
- * would have ended: an older copy, as of a daemon that was down, cannot bring it back. The same holds for a control that
- * replaced a longer one.
+ * would have ended. So an older copy, as of a daemon that was down, cannot restore it. The same holds for a control
+ * that replaced a longer one.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -17,6 +17,7 @@ import { toBinaryKey, toKeyText } from '../keys/binary-key.ts';
 import { networkKeyOf } from '../keys/cidr.ts';
 import { addressKeyOf } from '../keys/counted-key.ts';
 import { type Pattern, readPattern } from '../keys/pattern.ts';
+import type { Router } from '../router/router.ts';
 
 export type ControlKind = 'ban' | 'override' | 'reset';
 
@@ -69,6 +70,15 @@ export const recordAt = (record: ControlRecord, now: Millis): ControlRecord =>
 
 export const binaryKeyOf = ({ key, isBinary }: ControlKey): string =>
   isBinary ? key : toBinaryKey(key);
+
+/** The key that limits count it under: of an IPv6 address, its network. */
+export function countedKeyOf(
+  record: ControlKey,
+  router: Pick<Router, 'countedKey'> | undefined,
+): string {
+  const binaryKey = binaryKeyOf(record);
+  return router?.countedKey(binaryKey) ?? binaryKey;
+}
 
 /** A binary key as the field `key` of a request: text, or bytes if it is not UTF-8. */
 export function keyFieldOf(binaryKey: string): string | { readonly bytes: string } {

@@ -1,8 +1,9 @@
 /**
- * What operators do at run time, whatever protocol it came by: ban, override, reset, list.
+ * Bans, overrides and resets that operators set at run time, over any protocol.
  *
  *     HTTP, RESP ──▶ Controls ──▶ ControlTable ──▶ routes: banned, or another limiter for the key
  *     snapshot, peers ──▶ merge ──────┤
+ *                                     ├──▶ OverrideLimiters: the key's consumption is taken along
  *                                     └──▶ journal: every change to disk
  *
  * Arguments come as fields and are validated here, so that every protocol has the same errors.
@@ -10,24 +11,14 @@
 
 import type { Clock, Millis } from '../../core/clock.ts';
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
-import type { Log } from '../../core/log.ts';
 import { OptionReader } from '../../core/options.ts';
-import { PendingSet } from '../../core/pending.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import { limitNames } from '../config/limit-names.ts';
 import type { LimitConfig } from '../config/limits.ts';
 import { addressKeyOf, matchedKeyOf } from '../keys/counted-key.ts';
-import {
-  closeLimiters,
-  isConcurrencyLimit,
-  type LimiterEntry,
-  type LimiterRegistry,
-  overrideName,
-} from '../router/limiter-registry.ts';
-import { limiterKeyOf } from '../router/route.ts';
+import type { LimiterEntry } from '../router/limiter-registry.ts';
 import type { Router } from '../router/router.ts';
 import type { AppliedOverride, RouteControls } from '../router/routes.ts';
-import { copyConsumption } from './consumption.ts';
 import type { ControlJournal, SaveResult } from './control-journal.ts';
 import {
   binaryKeyOf,
@@ -44,12 +35,9 @@ import {
   removalOf,
 } from './control-record.ts';
 import { ControlTable } from './control-table.ts';
-import {
-  overrideLimiterName,
-  overrideOptions,
-  readOverrideRule,
-  validRule,
-} from './override-rule.ts';
+import { forgetKey, type ResetResult } from './key-reset.ts';
+import { type OverrideContext, OverrideLimiters } from './override-limiters.ts';
+import { readOverrideRule, validRule } from './override-rule.ts';
 
 /** The fields of a request, as parsed from a query, a form, JSON or RESP. */
 export type ControlFields = Readonly<Record<string, unknown>>;
@@ -57,13 +45,8 @@ export type ControlFields = Readonly<Record<string, unknown>>;
 /** How long peers can learn of a reset. A daemon that is away for longer keeps the consumption it knows. */
 const RESET_SHARED_MS: Millis = 30_000;
 
-export interface ControlsContext {
+export interface ControlsContext extends OverrideContext {
   readonly clock: Clock;
-  readonly log: Log;
-  readonly registry: LimiterRegistry;
-  readonly limits: () => readonly LimitConfig[];
-  /** Called when overrides have created or removed limiters. */
-  readonly onLimitersChanged?: () => void;
   /** Called with records that were set here, for peers. */
   readonly share?: (records: readonly ControlRecord[]) => void;
   /** Why peers do not get a record; undefined if they do. */
@@ -72,37 +55,21 @@ export interface ControlsContext {
   readonly journal: Pick<ControlJournal, 'add' | 'saved'>;
 }
 
-/** Names of the limits in which a key was reset, and of those whose backend cannot forget a key or is unavailable. */
-export interface ResetResult {
-  readonly reset: readonly string[];
-  readonly failed: readonly string[];
-  /** Limits that apply to the key and have one count for all keys: only a reset that names them resets it. */
-  readonly shared?: readonly string[];
-  /** Why peers do not learn of it; left out if they do. */
-  readonly unshared?: string;
-}
-
 export class Controls implements RouteControls {
   readonly #context: ControlsContext;
   readonly #table: ControlTable;
   #router: Router | undefined;
   readonly #startedAt: Millis;
   #lastSetAt: Millis = 0;
-  /** An override ended, and its limiter may no longer be needed. */
-  #hasEnded = false;
-  /** Plans that requests have named under an override, by its id: at most those of its limit. */
-  readonly #namedPlans = new Map<string, Set<string>>();
-  /** Consumption on its way to or from a remote limiter. */
-  readonly #copies = new PendingSet();
-  /** Why consumption was not taken along, by the override that was set. */
-  readonly #copyProblems = new WeakMap<ControlRecord, Promise<readonly string[]>>();
+  readonly #overrides: OverrideLimiters;
 
   constructor(context: ControlsContext) {
     this.#context = context;
+    this.#overrides = new OverrideLimiters(context, () => this.#router);
     this.#startedAt = context.clock.now();
     this.#table = new ControlTable(context.clock, {
-      onSet: (record, replaced) => this.#onSet(record, replaced),
-      onEnd: (record) => this.#onEnd(record),
+      onSet: (record, replaced) => this.#overrides.begin(record, replaced),
+      onEnd: (record) => this.#overrides.end(record),
       onChange: (onlyKey) => this.#onChange(onlyKey),
     });
   }
@@ -168,14 +135,14 @@ export class Controls implements RouteControls {
     const key = binaryKeyOf(record);
     const routed = this.#router?.route({ key, cost: 1 });
     const isListed = routed?.route.staticVerdict?.pattern !== undefined;
-    const config = this.#limitOfOverride(record);
+    const config = this.#overrides.limitOf(record);
     const isExempt = config !== undefined && config.allow.best(matchedKeyOf(key)) >= 0;
     const ineffective = isListed
       ? [`the override has no effect: ${this.#router?.explain(routed, key).summary}`]
       : isExempt
         ? [`the override has no effect: limit ${config.name}'s allow list has the key`]
         : [];
-    return [...ineffective, ...((await this.#copyProblems.get(record)) ?? [])];
+    return [...ineffective, ...(await this.#overrides.problemsOf(record))];
   }
 
   /** `{ key, limit }`: forgets what a key has consumed, in one limit or in all. @throws {ConfigError} */
@@ -188,7 +155,7 @@ export class Controls implements RouteControls {
     const until = this.#context.clock.now() + RESET_SHARED_MS;
     const record = { kind: 'reset', ...target, limit, until, setAt: this.#nextSetAt() } as const;
     this.#put([record]); // at the instant at which limits of this process forget the key
-    const result = await this.#forget(record);
+    const result = await forgetKey(this.#context, this.#router, record);
     const { reset, failed, shared } = result;
     if (shared && reset.length + failed.length === 0)
       throw new ConfigError('limit', `${shared.join(' or ')}, to reset ${ONE_COUNT}`, undefined);
@@ -201,7 +168,7 @@ export class Controls implements RouteControls {
 
   /** Resolves when overrides in Redis or etcd have taken over what their keys had consumed. */
   copied(): Promise<void> {
-    return this.#copies.drained();
+    return this.#overrides.copied();
   }
 
   /** Resolves when all changes so far are on disk, or with the reason why they are not. */
@@ -241,7 +208,8 @@ export class Controls implements RouteControls {
     try {
       const resets = valid.filter(({ kind }) => kind === 'reset');
       this.#put(valid.filter((record) => !resets.includes(record)));
-      for (const reset of this.#unseenResets(resets)) void this.#forget(reset);
+      for (const reset of this.#unseenResets(resets))
+        void forgetKey(this.#context, this.#router, reset);
     } catch (error) {
       this.#context.log('warn', 'controls not taken over', { reason: errorMessageOf(error) });
     }
@@ -264,7 +232,12 @@ export class Controls implements RouteControls {
   repeatResets(resets: readonly ControlRecord[]): void {
     const isLocal = ({ limiter }: LimiterEntry): boolean => limiter instanceof SyncLimiter;
     for (const reset of resets)
-      void this.#forget(reset, this.#context.registry.all.filter(isLocal));
+      void forgetKey(
+        this.#context,
+        this.#router,
+        reset,
+        this.#context.registry.all.filter(isLocal),
+      );
   }
 
   /** The limits have changed: overrides of limits that are gone, or that can no longer have the rule, end. */
@@ -300,11 +273,8 @@ export class Controls implements RouteControls {
   overrideOf(limit: LimitConfig, key: string, plan?: string): AppliedOverride | undefined {
     const record = this.#table.overrideOf(limit.name, key);
     if (!record) return undefined;
-    if (plan !== undefined && limit.plans.has(plan)) {
-      const id = idOf(record);
-      this.#namedPlans.set(id, (this.#namedPlans.get(id) ?? new Set()).add(plan));
-    }
-    const { name, rule } = this.#entryOf(limit, record);
+    if (plan !== undefined && limit.plans.has(plan)) this.#overrides.addPlan(record, plan);
+    const { name, rule } = this.#overrides.entryOf(limit, record);
     return { name, rule: rule.limit };
   }
 
@@ -378,163 +348,10 @@ export class Controls implements RouteControls {
     }
   }
 
-  #entryOf(limit: LimitConfig, { rule }: ControlRecord): LimiterEntry {
-    const options = overrideOptions(limit, rule as never);
-    return this.#context.registry.addOverride(
-      limit,
-      overrideLimiterName(limit.name, rule as never),
-      options,
-    );
-  }
-
-  /** The key takes what it has consumed along to the limiter of its override, from the override before if there is one. */
-  #onSet(record: ControlRecord, replaced: ControlRecord | undefined): void {
-    const limit = this.#limitOfOverride(record);
-    if (!limit) return;
-    const to = this.#entryOf(limit, record);
-    const before = replaced && this.#entryOf(limit, replaced);
-    const key = this.#countedKey(record);
-    const copies = this.#configuredEntries(limit, record, limit.plans.keys()).map((from) =>
-      this.#copy(key, from, to),
-    );
-    const problems = Promise.all(copies).then((all) => all.filter((each) => each !== undefined));
-    this.#copyProblems.set(record, problems);
-    if (before && before !== to) this.#leave(record, before, [to]);
-    this.#hasEnded ||= before !== undefined;
-    this.#context.onLimitersChanged?.();
-  }
-
-  #onEnd(record: ControlRecord): void {
-    const limit = this.#limitOfOverride(record);
-    this.#hasEnded ||= record.kind === 'override';
-    const named = this.#namedPlans.get(idOf(record));
-    this.#namedPlans.delete(idOf(record));
-    if (!limit) return;
-    const isShared = this.#countedKey(record) !== binaryKeyOf(record);
-    // What one address of a network consumed under its override is not the consumption of all.
-    const followers = isShared
-      ? []
-      : this.#configuredEntries(limit, record, this.#usedPlans(limit, record, named));
-    this.#leave(record, this.#entryOf(limit, record), followers);
-  }
-
-  /** The key leaves the limiter of an override; other addresses of its network may still count there. */
-  #leave(record: ControlKey, from: LimiterEntry, followers: readonly LimiterEntry[]): void {
-    const counted = this.#countedKey(record);
-    for (const to of followers) this.#copy(counted, from, to);
-    const { limiter } = from;
-    if (
-      limiter instanceof SyncLimiter &&
-      !isConcurrencyLimit(limiter) &&
-      counted === binaryKeyOf(record)
-    )
-      limiter.forget(counted);
-  }
-
-  /** Resolves to why it was not copied. */
-  #copy(key: string, from: LimiterEntry, to: LimiterEntry): Promise<string | undefined> {
-    const copied = copyConsumption(key, from, to)?.then(
-      () => undefined,
-      (error: unknown) => {
-        const reason = errorMessageOf(error);
-        this.#context.log('warn', NOT_COPIED, { limit: to.name, reason });
-        return `${NOT_COPIED}: ${reason}`;
-      },
-    );
-    if (!copied) return Promise.resolve(undefined);
-    this.#copies.add(copied);
-    for (const { pending } of [from, to]) pending.add(copied); // a limiter closes after it
-    return copied;
-  }
-
   #onChange(onlyKey: string | undefined): void {
     this.#router?.forgetRoutes(onlyKey);
-    if (!this.#hasEnded) return;
-    this.#hasEnded = false;
-    const overrides = this.#table.active.filter(({ kind }) => kind === 'override');
-    const needed = new Set(
-      overrides.map(({ limit = '', rule }) => overrideLimiterName(limit, rule as never)),
-    );
-    void closeLimiters(this.#context.registry.removeOverrides((name) => needed.has(name)));
-    this.#context.onLimitersChanged?.();
-  }
-
-  #limitOfOverride({ kind, limit }: ControlRecord): LimitConfig | undefined {
-    if (kind !== 'override') return undefined;
-    return this.#context.limits().find(({ name }) => name === limit);
-  }
-
-  /** Plans that requests for the key have named, under the override or, as far as this process knows, before. */
-  #usedPlans(
-    { name, plans }: LimitConfig,
-    record: ControlKey,
-    named: ReadonlySet<string> = new Set(),
-  ): readonly string[] {
-    const counted = this.#countedKey(record);
-    return [...plans.keys()].filter((plan) => {
-      const limiter = this.#context.registry.get(overrideName(name, plan))?.limiter;
-      return named.has(plan) || (limiter !== undefined && hasState(limiter, counted));
-    });
-  }
-
-  /** The limiters that the configuration has for the key: of its own rule, and of these plans. */
-  #configuredEntries(
-    { name }: LimitConfig,
-    record: ControlKey,
-    plans: Iterable<string>,
-  ): readonly LimiterEntry[] {
-    const own = this.#router?.configuredName(name, binaryKeyOf(record)) ?? name;
-    const names = new Set([own, ...[...plans].map((plan) => overrideName(name, plan))]);
-    return [...names].flatMap((each) => this.#context.registry.get(each) ?? []);
-  }
-
-  /** The key that limits count it under: of an IPv6 address, its network. */
-  #countedKey(record: ControlKey): string {
-    const binaryKey = binaryKeyOf(record);
-    return this.#router?.countedKey(binaryKey) ?? binaryKey;
-  }
-
-  /** Without a limit: in those that apply to the key, and in those of this process that have counted it. */
-  async #forget(
-    record: Pick<ControlRecord, keyof ControlKey | 'limit'>,
-    entries = this.#context.registry.all,
-  ): Promise<ResetResult> {
-    const { limit } = record;
-    const counted = this.#countedKey(record);
-    const limits = new Map(this.#context.limits().map((config) => [config.name, config]));
-    const applying = this.#router?.limitsOf(binaryKeyOf(record)) ?? [];
-    const reset = new Set<string>();
-    const failed = new Set<string>();
-    const forgetIn = async ({ name, limiter }: LimiterEntry): Promise<void> => {
-      const config = limits.get(name.split('[', 1)[0]);
-      if (!config) return;
-      const isMeant =
-        limit === undefined
-          ? config.per === 'key' && (applying.includes(config) || hasState(limiter, counted))
-          : config.name === limit;
-      if (!isMeant) return;
-      try {
-        await limiter.forget(limiterKeyOf({ limit: config }, counted));
-        reset.add(config.name);
-      } catch (error) {
-        failed.add(config.name);
-        this.#context.log('warn', 'key not reset', { limit: name, reason: errorMessageOf(error) });
-      }
-    };
-    await Promise.all(entries.map(forgetIn));
-    const inOrder = [...limits.keys()];
-    const shared = limit === undefined ? applying.filter(({ per }) => per === 'limit') : [];
-    return {
-      reset: inOrder.filter((name) => reset.has(name) && !failed.has(name)),
-      failed: inOrder.filter((name) => failed.has(name)),
-      ...(shared.length > 0 && { shared: shared.map(({ name }) => name) }),
-    };
+    this.#overrides.removeUnused(() => this.#table.active);
   }
 }
 
-const NOT_COPIED = 'consumption not taken along';
-
 const ONE_COUNT = 'its one count for all keys (per: limit)';
-
-const hasState = (limiter: LimiterEntry['limiter'], key: string): boolean =>
-  limiter instanceof SyncLimiter && limiter.keySnapshot(key).entries.length > 0;

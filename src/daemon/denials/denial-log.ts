@@ -4,9 +4,9 @@
  *     warn calls denied limit=per-client denied=4213 seconds=10
  *     warn calls denied limit=per-client denied=4213 seconds=10 keys="ip:10.0.0.7 ip:10.0.0.9"
  *
- * Limiters count their denials anyway. A timer reads these counters and logs the differences, so a decision costs
- * nothing more, and a flood of denials is not a flood of lines. Keys are personal data: the log has them only if the
- * configuration says how many.
+ * Limiters count their denials anyway. A timer reads these counters and logs the differences. So a decision costs
+ * nothing more, and many denials are few lines. Keys are personal data: the log has them only if the configuration says
+ * how many.
  */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
@@ -113,7 +113,10 @@ export class DenialLog {
   }
 }
 
-/** Up to an interval of 20 s the keys are those of the last 10 to 20 s; beyond it, of the last one to two hours. */
+/**
+ * Up to an interval of 20 s the keys are those of the last 10 to 20 s. With a longer one they are those of the last one
+ * to two hours.
+ */
 const MAX_NOW_MS: Millis = 20_000;
 
 /** Keys are separated by spaces. */

@@ -1,5 +1,5 @@
 /**
- * Records who is denied, and why: the denied keys of every limit, list and command of the daemon.
+ * Records which keys every limit, list and command of the daemon denies, and why.
  *
  *     router ──▶ record ──▶ DeniedKeys of the limit ──▶ /top, /denials, /feed, the denial log
  *
@@ -131,8 +131,8 @@ export class DenialRecorder {
   }
 
   /**
-   * Any other denial. `about` undefined: `id` is the name of a limit. `limiter` says what `limiterKey` has left; a remote
-   * one is asked once for each entry, of which so many begin in a second.
+   * Any other denial. `about` undefined: `id` is the name of a limit. `limiter` says what `limiterKey` has left; a
+   * remote one is read once for each entry, of which so many begin in a second.
    */
   record(
     id: string,
@@ -253,7 +253,7 @@ function detailsOf(
   return { key, low, high, at, cost, rule: ruleOf(decision), remaining, retryAfterMs };
 }
 
-/** Adds what a remote limiter has told. An empty batch did not say when its limit opens. */
+/** Adds what a remote limiter has reported. An empty batch did not say when its limit opens. */
 function complete(denial: Denial, { remaining, opensInMs = 0 }: KeyLevel): void {
   denial.remaining = remaining;
   if (denial.retryAfterMs === WHEN_SETTLED) denial.retryAfterMs = opensInMs;

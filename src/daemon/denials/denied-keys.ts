@@ -4,9 +4,9 @@
  *     denial ──▶ counts of the last seconds and hours (`key-counts/span-counts.ts`)
  *        └─────▶ ring of recent denials: one entry per key, rule and 10 s, with the number of denials
  *
- * Each rule has its own entry: a wait of 2 ms by one rule must not stand for a wait of 58 s by another.
- * Counting needs the key's hash only. The key itself is asked for when a new entry begins, which GCRA bounds,
- * or when a key without a name was denied often. So a flood of denials of one key or of many does not decode each.
+ * Each rule has its own entry: a wait of 2 ms by one rule must not stand for a wait of 58 s by another. Counting needs
+ * the key's hash only. The key itself is decoded when a new entry begins, which GCRA bounds, or when a key without a
+ * name was denied often. So not every denial decodes its key.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -34,7 +34,7 @@ export interface Denial extends KeyHash {
   readonly cost: number;
   /** The rule that refused, of a limit with several. */
   readonly rule: string | undefined;
-  /** What was left; undefined if nothing is counted, or until a remote backend has told. */
+  /** What was left; undefined if nothing is counted, or until a remote backend has replied. */
   remaining: number | undefined;
   retryAfterMs: Millis;
 }
@@ -75,7 +75,7 @@ interface DeniedKey {
   readonly recent: RecentDenial | undefined;
 }
 
-/** What the caller is to tell about a denial that was just counted. */
+/** What the caller adds to a denial that was just counted. */
 export type Wanted = 'nothing' | 'name' | 'details';
 
 export class DeniedKeys {

@@ -6,8 +6,8 @@
  *     one file              in the file           the same file, which finds its role (cli/standalone.ts)
  *     executable            in the executable     the same executable; the thread runs the script inside it
  *
- * In a package their places are relative to this module, and hold in both forms: as module in dist/daemon/files, and in
- * a chunk of the command's bundle in dist/bin/chunks.
+ * In a package their places are relative to this module. They hold for the module in dist/daemon/files and for a chunk
+ * of the command's bundle in dist/bin/chunks.
  */
 
 import { type ChildProcess, type ForkOptions, fork } from 'node:child_process';

@@ -1,6 +1,6 @@
 /**
- * The keys that are nearest to their limits, among those whose names the daemon knows: keys that were denied lately,
- * the most called keys, and keys whose hash is cached. Tables hold hashes only, so other keys have no name here.
+ * The keys that are nearest to their limits, among those whose names the daemon knows. These were denied lately, are
+ * among the most called keys, or have their hash cached. Tables hold hashes only, so other keys have no name here.
  */
 
 import type { Hasher } from '../../core/hash.ts';
@@ -96,7 +96,7 @@ function* knownKeys({ router, denials, hasher }: BusyKeySources): Steps<Readonly
 function usesOf({ route, key: counted }: RoutedRequest, sent: string): KeyUse[] {
   return route.applied.flatMap((applied) => {
     const { limiter, name, limit } = applied;
-    if (!(limiter instanceof SyncLimiter)) return []; // a server would have to be asked
+    if (!(limiter instanceof SyncLimiter)) return []; // a server would have to be read
     const fullest = fullestOf(limiter.inspect(limiterKeyOf(applied, counted)).rules);
     if (!fullest) return [];
     const { name: rule, quota, remaining } = fullest;

@@ -56,8 +56,8 @@ const MAX_ZONE_CHARS = 16;
 
 /**
  * False for a key that does not end with an IPv6 address; true needs a closer look. Reads the end of the key only, as
- * every check of a key does this: up to four hexadecimal digits between colons, and `::` or seven colons, or a closing
- * bracket, or a zone.
+ * every check of a key does this. It looks for `::` or seven colons with up to four hexadecimal digits between them,
+ * for a closing bracket, or for a zone.
  */
 export function endsLikeIpv6(key: string): boolean {
   let colons = 0;

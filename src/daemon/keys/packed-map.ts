@@ -130,7 +130,7 @@ export class PackedMap {
     return true;
   }
 
-  /** Makes room for one more entry and all bytes. */
+  /** Makes space for one more entry and all bytes. */
   #reserve(bytes: number): void {
     if (bytes > this.#bytes.length) this.#bytes = enlarged(this.#bytes, bytes);
     if (this.#size < this.#ends.length) return;

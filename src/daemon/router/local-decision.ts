@@ -63,7 +63,7 @@ export function statusOf({ applied, remote }: Route, key: string): CheckResult {
   return remote.length > 0 ? { decision } : { decision, rules };
 }
 
-/** Of a key in several limits. A key in cool-down has nothing left; a limit whose backend is unavailable does not tell. */
+/** Of a key in several limits. A key in cool-down has nothing left. A limit whose backend is unavailable is left out. */
 export function leastRemaining(statuses: readonly KeyStatus[]): number {
   let least = Number.MAX_SAFE_INTEGER;
   for (const status of statuses) {

@@ -1,8 +1,8 @@
 /**
  * Reports a limit that needs settling and whose checks come without permits: it limits nothing.
  *
- * Without a permit nothing would end the call, so a check only peeks at calls in flight, and a `busy` limit hears of no
- * busy reply. That is right for a proxy in front of programs that take permits, and a mistake if no program does.
+ * Without a permit nothing would end the call. So a check only peeks at calls in flight, and a `busy` limit learns of
+ * no busy reply. That is right for a proxy in front of programs that take permits, and a mistake if no program does.
  */
 
 /** A check, as far as it matters here. */

@@ -1,4 +1,6 @@
-/** Tells the recorder of denials who was refused, and by what: a limit, a list, a backend or a shadow limit. */
+/**
+ * Reports a refused key to the recorder of denials, and what refused it: a limit, a list, a backend or a shadow limit.
+ */
 
 import { UNAVAILABLE_RETRY_MS } from '../../backends/remote-limit.ts';
 import { type Decision, deny } from '../../core/decision.ts';

@@ -8,7 +8,7 @@ import type { RoutedRequest } from './request.ts';
 import { limiterKeyOf } from './route.ts';
 
 /**
- * Resolves to the number of limits that were told: 0 where a list or a ban decides.
+ * Resolves to the number of limits that got the report: 0 where a list or a ban decides.
  * @throws {ConfigError} if limits apply to the key, and none has a lock-out.
  */
 export async function reportAttempt(

@@ -4,9 +4,9 @@
  *     key ──▶ bans, deny lists ──▶ allow lists ──▶ most specific limit, or the one named ──▶ all limits with `always`
  *                                                    └─ its override                       └─ their overrides
  *
- * The route depends only on the configuration and the key. It is cached by the key's hash in a
- * direct-mapped table: a new key overwrites its slot. A key with the hash of an allow-listed one must be
- * limited nevertheless, so the key is compared too, unless a single limit counts by that hash anyway.
+ * The route depends only on the configuration and the key. It is cached by the key's hash in a direct-mapped table: a
+ * new key overwrites its slot. A key with the hash of an allow-listed one must be limited nevertheless. So the key is
+ * compared too, unless a single limit counts by that hash anyway.
  */
 
 import type { KeyHash } from '../../core/hash.ts';

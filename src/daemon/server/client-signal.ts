@@ -1,4 +1,4 @@
-/** Tells requests that wait when their client has left. */
+/** Signals to requests that wait that their client has left. */
 
 export const CLIENT_LEFT = new Error('the client closed the connection while it waited');
 

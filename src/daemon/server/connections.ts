@@ -1,9 +1,9 @@
 /**
  * Connects sockets to protocol handlers, with a bound on everything a client can make the daemon hold.
  *
- * Back-pressure: a client that does not read its responses is not read from, and is disconnected if it
- * stays so, or leaves a request incomplete. At the maximum an idle connection makes space. Keep-alive probes find clients that vanished. A client that
- * pipelines without pause gets its slice of each turn (`turns.ts`).
+ * Back-pressure: a client that does not read its responses is not read from. It is disconnected if it stays so, or
+ * leaves a request incomplete. At the maximum an idle connection makes space. Keep-alive probes find clients that
+ * vanished. A client that pipelines without pause gets its slice of each turn (`turns.ts`).
  */
 
 import type { Socket } from 'node:net';

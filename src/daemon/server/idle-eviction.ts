@@ -1,6 +1,6 @@
 /**
- * Makes space at the maximum number of connections: the connection that has been idle for longest is closed, so that
- * clients that only hold connections cannot lock others out.
+ * Makes space at the maximum number of connections: the one that has been idle for longest is closed. So clients that
+ * only hold connections cannot exclude others.
  *
  * Only a sample is looked at, the next one each time, so that a flood of new connections costs no more than it must.
  */

@@ -1,18 +1,18 @@
 /**
- * Load shedding by age: a question that waited longer than `maxAge` in this process gets the answer of the fail mode at
+ * Load shedding by age: a check that waited longer than `maxAge` in this process gets the answer of the fail mode at
  * once. It is not counted against its limit.
  *
  *     bytes arrive ──▶ the event loop is busy ──▶ read ──▶ the connection waits for its turn ──▶ answered
  *                 └────────────────────────── age ──────────────────────────┘
  *
- * The system does not tell when bytes arrived. They arrived after the instant at which the connection was last known to
- * have none: when it was read to the end, or when the event loop polled all connections and this one had no bytes. So
- * the age here is an upper bound of the real one, within two turns of the event loop.
+ * The system does not tell when bytes arrived. They arrived after the connection was last known to have none. That was
+ * when it was read to the end, or when the event loop polled all connections and this one had no bytes. So the age here
+ * is an upper bound of the real one, within two turns of the event loop.
  *
- * One pause sheds nothing: garbage collection, a reload, a suspended process. A pause makes questions too old at once; in
- * an overload they wait longer and longer. So shedding begins when questions of `MIN_CONNECTIONS` connections are too
- * old, and those before them were old for `STANDING_MS`. It ends when none was for `ACTIVE_MS`. Questions are old that
- * long before they are too old, if they age as fast as time passes, so none that is too old is decided:
+ * One pause sheds nothing: garbage collection, a reload, a suspended process. A pause makes checks too old at once;
+ * in an overload they wait longer and longer. So shedding begins when checks of `MIN_CONNECTIONS` connections are
+ * too old, and those before them were old for `STANDING_MS`. It ends when none was for `ACTIVE_MS`. Checks that age as
+ * fast as time passes are old for that long before they are too old. So none that is too old is decided:
  *
  *     age    0 ────────────── old ──────── STANDING_MS ────────▶ too old ─────────▶ maxAge
  *            decided          decided, and watched              shed
@@ -31,20 +31,20 @@ const POLL_INTERVAL_MS: Millis = 1;
 /** Younger bytes are never too old: the smallest `maxAge` is 1 ms. */
 const SUSPECT_MS: Millis = 0.5;
 
-/** Fraction of `maxAge` after which a question is shed: the answer still has to reach the client. */
+/** Fraction of `maxAge` after which a check is shed: the answer still has to reach the client. */
 const SHED_AT = 0.8;
 
-/** How long the questions of a connection are old before those that are too old are shed, and of how many connections. */
+/** How long the checks of a connection are old before those that are too old are shed, and of how many connections. */
 const STANDING_MS: Millis = 50;
 const MIN_CONNECTIONS = 4;
 
 /** Questions are old at this fraction of the age at which they are shed, or later: a short `maxAge` is no time to watch. */
 const MIN_OLD_AT = 0.25;
 
-/** How long questions are shed as soon as they are too old. */
+/** How long checks are shed as soon as they are too old. */
 const ACTIVE_MS: Millis = 1_000;
 
-/** How long readiness reports an overload after the last question that was shed. */
+/** How long readiness reports an overload after the last check that was shed. */
 const REPORT_MS: Millis = 5_000;
 
 interface Poll {
@@ -56,12 +56,12 @@ export const NO_SHEDDING: OverloadConfig = { maxAgeMs: Infinity, isOpen: true };
 
 export class Overload {
   config: OverloadConfig;
-  /** True while questions are processed that are too old. */
+  /** True while checks are processed that are too old. */
   isShedding = false;
   /** Questions shed since the start, and those of them that were denied. */
   shedCount = 0;
   deniedCount = 0;
-  /** Called when a question is shed, and none was for a while. */
+  /** Called when a check is shed, and none was for a while. */
   onBegin: (() => void) | undefined;
   /** A recent poll, before the current one: what was readable then is read by now. */
   polledAt: Millis;
@@ -70,11 +70,11 @@ export class Overload {
   readonly #clock: Clock;
   #lastPoll: Poll;
   #pollBefore: Poll;
-  /** When the slice began in which questions are shed. */
+  /** When the slice began in which checks are shed. */
   #beganAt: Millis = 0;
   lastShedAt: Millis = -Infinity;
   #activeUntil: Millis = -Infinity;
-  /** Connections whose questions were old for a while and then too old, lately; at most `MIN_CONNECTIONS`. */
+  /** Connections whose checks were old for a while and then too old, lately; at most `MIN_CONNECTIONS`. */
   readonly #standing = new Set<Arrival>();
   #standingUntil: Millis = -Infinity;
 
@@ -97,7 +97,7 @@ export class Overload {
     return ageMs > oldAtMs && this.#isOlder(ageMs, oldAtMs); // without a call for all that are not
   }
 
-  /** Sheds the questions of connections that are too old and have been old for a while, and then those of all. */
+  /** Sheds the checks of connections that are too old and have been old for a while, and then those of all. */
   begin(ageMs: Millis, oldForMs: Millis, arrival: Arrival, now: Millis): void {
     if (!this.#isOlder(ageMs, this.config.maxAgeMs * SHED_AT)) return;
     if (oldForMs >= STANDING_MS) this.#countStanding(arrival, now);
@@ -138,7 +138,7 @@ export class Overload {
     this.lastShedAt = this.#beganAt;
   }
 
-  /** True if a question was shed a moment ago. */
+  /** True if a check was shed a moment ago. */
   get isRecent(): boolean {
     return this.#clock.now() - this.lastShedAt < REPORT_MS;
   }
@@ -160,7 +160,7 @@ export class Arrival {
   #unreadAfter: Millis;
   /** The connection was read at this instant, or is read again since then. */
   #watchedSince: Millis;
-  /** Since when all questions were old; undefined if the last was not. */
+  /** Since when all checks were old; undefined if the last was not. */
   #oldSince: Millis | undefined;
   /** True if the connection was not read because of its client, or of a remote backend: that is no overload. */
   isHeldBack = false;

@@ -2,7 +2,7 @@
  * Bytes that were read while their connection waits for its turn, with the instants after which they arrived.
  *
  * Bytes that are not read fill the buffers of the system and then those of the client. How long they wait there cannot
- * be seen from this process, and a check that is too old would be decided as if it were new.
+ * be seen from this process. A check that is too old would be decided as if it were new.
  */
 
 import type { Millis } from '../../core/clock.ts';

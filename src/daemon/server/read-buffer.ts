@@ -1,10 +1,10 @@
 /**
  * Reads connections into one shared buffer instead of a new one per chunk.
  *
- * Node offers this for outgoing sockets (`onread`) but not for accepted ones: there each read allocates
- * 64 KiB, a sixth of the cost of an unpipelined request. So the handle below an accepted socket is moved
- * to a second socket that has `onread`. The handle is a private field of Node's sockets: where Node lacks
- * it, or the socket is not plain TCP or Unix (TLS), chunks come through ordinary 'data' events.
+ * Node offers this for outgoing sockets (`onread`) but not for accepted ones. There each read allocates 64 KiB, a sixth
+ * of the cost of an unpipelined request. So the handle below an accepted socket is moved to a second socket that has
+ * `onread`. The handle is a private field of Node's sockets. Where Node lacks it, or the socket is not plain TCP or
+ * Unix (TLS), chunks come through ordinary 'data' events.
  */
 
 import { Socket, type SocketConstructorOpts } from 'node:net';

@@ -22,7 +22,7 @@ export const Frame = {
   /** The receiver shall send no more bytes of this connection until RESUME. */
   PAUSE: 5,
   RESUME: 6,
-  /** A worker sends it back: it is alive. The first one, unasked: it is ready. */
+  /** A worker sends it back to show that it responds. The first one comes without a request: it is ready. */
   PING: 7,
 } as const;
 

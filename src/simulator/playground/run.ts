@@ -10,8 +10,8 @@
 import type { Clock, Millis } from '../../core/clock.ts';
 import { seededRandom } from '../../core/random.ts';
 import { createLimiter } from '../../limiter/limiter.ts';
+import type { Limiter } from '../../limiter/limiter-interface.ts';
 import type { Permit, Refusal } from '../../limiter/permit.ts';
-import type { Limiter } from '../../limiter/sync-limiter.ts';
 import { drainMicrotasks } from '../../testing/virtual-clock.ts';
 import type { Server } from '../laboratory/servers.ts';
 import { Timeline } from '../timeline.ts';

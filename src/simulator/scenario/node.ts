@@ -5,7 +5,7 @@ import { seededRandom } from '../../core/random.ts';
 import { isRemote, type RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { all } from '../../limiter/composite-limiter.ts';
 import { createLimiter } from '../../limiter/limiter.ts';
-import type { Limiter } from '../../limiter/sync-limiter.ts';
+import type { Limiter } from '../../limiter/limiter-interface.ts';
 import { createPolicy } from '../../policies/limit.ts';
 import type { Timeline } from '../timeline.ts';
 import { NodeClock } from './node-clock.ts';

@@ -2,7 +2,7 @@
  * Endpoints for operators, guarded by `access.ts`.
  *
  *     GET  /inspect /explain        the status of a key; the limits that match it, and why
- *     GET  /top /denials            who is throttled, and why: `denial-routes.ts`
+ *     GET  /top /denials            throttled keys, and why: `denial-routes.ts`
  *     GET  /history /keys /config   what the page shows: `page-routes.ts`
  *     GET  /limits /metrics /feed, and a page per backend, such as /peers
  *     POST /reload

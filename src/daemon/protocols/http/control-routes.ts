@@ -9,7 +9,8 @@
  * The response follows when the change is on disk; it is in effect before. If it is not, `unsaved` says why. If peers do
  * not get it, `unshared` does.
  *
- * `exact=true` takes a key literally that reads like a pattern. Parameters come in the URL, as a form or as JSON; not in the URL and a body together. In a URL `rule` is JSON.
+ * `exact=true` takes a key literally that reads like a pattern. Parameters come in the URL, as a form or as JSON, and
+ * not in the URL and a body together. In a URL `rule` is JSON.
  */
 
 import { ConfigError } from '../../../core/errors.ts';

@@ -275,7 +275,7 @@ function refusalResponse(
   return { status, headers, body: JSON.stringify(problem) };
 }
 
-/** The check was too old to be decided. No limit was asked, so none is named. */
+/** The check was too old to be decided. No limit was checked, so none is named. */
 function shedResponse({ status = 503 }: RefusalParams, { decision }: CheckResult): HttpResponse {
   if (decision.verdict !== 'deny') return SHED_OPEN;
   const { retryAfterMs } = decision;

@@ -1,5 +1,5 @@
 /**
- * Who is throttled, and why: for operators, guarded by `access.ts`.
+ * Which keys are throttled, and why: for operators, guarded by `access.ts`.
  *
  *     GET /top?span=now|hour&max=10                  limits with their counters, and the most denied and most called keys of each
  *     GET /denials?key=&limit=&since=1h&max=100      recent denials, the latest first

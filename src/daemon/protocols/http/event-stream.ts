@@ -16,7 +16,7 @@
 
 import { type Clock, type Millis, schedule } from '../../../core/clock.ts';
 import type { RemoteStats } from '../../../limiter/async-limiter.ts';
-import type { Stats } from '../../../limiter/sync-limiter.ts';
+import type { Stats } from '../../../limiter/limiter-interface.ts';
 import type { LimitConfig } from '../../config/limits.ts';
 import { shadowTest } from '../../config/shadow.ts';
 import type { DenialRecorder } from '../../denials/denial-recorder.ts';

@@ -15,16 +15,9 @@
  */
 
 import type { Millis } from '../../../core/clock.ts';
-import { ConfigError } from '../../../core/errors.ts';
 import { isId } from '../../../limiter/remembered-calls.ts';
 import { checkAll, type JointPart } from '../../router/joint-check.ts';
-import { reportAttempt } from '../../router/report.ts';
-import {
-  type CheckResult,
-  mayLeave,
-  type RoutedRequest,
-  type TakeResult,
-} from '../../router/request.ts';
+import { type CheckResult, mayLeave, type RoutedRequest } from '../../router/request.ts';
 import { CLIENT_LEFT } from '../../server/client-signal.ts';
 import type { Turns } from '../../server/turns.ts';
 import {
@@ -40,36 +33,18 @@ import {
 } from './access.ts';
 import { type AdminContext, adminRoutes } from './admin-routes.ts';
 import type { HttpBounds } from './bounds.ts';
+import { callRoutes } from './call-routes.ts';
 import {
   type CheckParams,
   checkFromForm,
-  type GiveBackParams,
-  giveBackFromForm,
-  giveBackFromJson,
   hasValidLength,
   invalidId,
   keyLengthProblem,
   missingKey,
-  parseJsonBody,
-  type ReportParams,
-  reportFromForm,
-  reportFromJson,
-  type Settlement,
-  settlementFromForm,
-  settlementFromJson,
-  type TakeParams,
-  takeFromForm,
-  takeFromJson,
   waitTooLong,
 } from './check-request.ts';
 import { CheckResponder } from './decision-response.ts';
-import {
-  type Endpoint,
-  type EndpointHandler,
-  publicEndpoint,
-  READ_METHODS,
-  WRITE_METHODS,
-} from './endpoint.ts';
+import { type Endpoint, publicEndpoint, READ_METHODS, WRITE_METHODS } from './endpoint.ts';
 import {
   checksOrJointFromJson,
   formFromText,
@@ -82,6 +57,7 @@ import { pageFileRoutes } from './page-routes.ts';
 import { preview, ValidationProblem } from './parameters.ts';
 import { asRequested, proxiedCheck, withStatus } from './proxied-check.ts';
 import { ALWAYS_READY, describeReadiness, type Readiness, readinessResponse } from './readiness.ts';
+import { type Formats, parseRequest } from './request-parameters.ts';
 import {
   type EventualResponse,
   type HttpResponse,
@@ -216,15 +192,10 @@ export class HttpHandler {
 
   #createEndpoints(): ReadonlyMap<string, Endpoint> {
     const context = this.#context;
-    const take = publicEndpoint(WRITE_METHODS, (...request) => this.#takeUpTo(...request));
-    const give = publicEndpoint(WRITE_METHODS, (...request) => this.#giveBack(...request));
     return new Map<string, Endpoint>([
       [CHECK_PATH, publicEndpoint(ANY_METHOD, (...request) => this.#check(...request))],
       ['/batch', publicEndpoint(WRITE_METHODS, (...request) => this.#batch(...request))],
-      ['/settle', publicEndpoint(WRITE_METHODS, (...request) => this.#settle(...request))],
-      ['/report', publicEndpoint(WRITE_METHODS, (...request) => this.#report(...request))],
-      ...['/take', '/take-up-to'].map((path) => [path, take] as const),
-      ...['/give', '/give-back'].map((path) => [path, give] as const),
+      ...callRoutes(context.router, (request, params) => this.#route(request, params)),
       ['/healthz', publicEndpoint(READ_METHODS, () => textResponse(200, 'ok\n'))],
       ['/readyz', publicEndpoint(READ_METHODS, () => this.#probedReadiness())],
       ...pageFileRoutes(() => ({
@@ -400,116 +371,16 @@ export class HttpHandler {
     return result.staticVerdict || result.reason ? Infinity : 0;
   }
 
-  #settle(...request: EndpointRequest): EventualResponse {
-    const settlement = parseRequest(...request, SETTLEMENT);
-    if (isHttpResponse(settlement)) return settlement;
-    const { permit, result } = settlement;
-    return orBadRequest(() =>
-      this.#context.router.permits.settle(permit, result)
-        ? jsonResponse(200, { settled: true })
-        : unknownPermit(permit),
-    );
-  }
-
-  async #report(...request: EndpointRequest): Promise<HttpResponse> {
-    const params = parseRequest(...request, REPORT);
-    if (isHttpResponse(params)) return params;
-    const unit = { cost: 1, wantsPermit: false, status: undefined };
-    const routed = this.#route(request[0], { ...params, ...unit });
-    if (isHttpResponse(routed)) return routed;
-    try {
-      return jsonResponse(200, { reported: await reportAttempt(routed, params.attempt) });
-    } catch (error) {
-      if (error instanceof ConfigError) return problemResponse(400, error.message);
-      throw error;
-    }
-  }
-
-  #takeUpTo(...request: EndpointRequest): EventualResponse {
-    const params = parseRequest(...request, TAKE);
-    if (isHttpResponse(params)) return params;
-    const routed = this.#route(request[0], { ...params, cost: params.max, status: undefined });
-    if (isHttpResponse(routed)) return routed;
-    const respond = (result: TakeResult): HttpResponse => jsonResponse(200, result);
-    return orBadRequest(() => {
-      const result = this.#context.router.takeUpTo(routed, params.max);
-      return result instanceof Promise ? result.then(respond) : respond(result);
-    });
-  }
-
-  #giveBack(...request: EndpointRequest): EventualResponse {
-    const params = parseRequest(...request, GIVE_BACK);
-    if (isHttpResponse(params)) return params;
-    const { permit, unused } = params;
-    return orBadRequest(() =>
-      this.#context.router.permits.giveBack(permit, unused)
-        ? jsonResponse(200, { givenBack: true })
-        : unknownPermit(permit),
-    );
-  }
-
   #internalError(error: unknown): HttpResponse {
     this.#context.onError?.(error);
     return problemResponse(500, 'Internal error; see the log of the daemon.');
   }
 }
 
-/** How parameters are read from a query or a form, and from JSON. */
-interface Formats<T> {
-  form(text: string, from: number): T | ValidationProblem;
-  json(value: unknown): T | ValidationProblem;
-}
-
-const SETTLEMENT: Formats<Settlement> = { form: settlementFromForm, json: settlementFromJson };
-const REPORT: Formats<ReportParams> = { form: reportFromForm, json: reportFromJson };
-const TAKE: Formats<TakeParams> = { form: takeFromForm, json: takeFromJson };
-const GIVE_BACK: Formats<GiveBackParams> = { form: giveBackFromForm, json: giveBackFromJson };
-
-/** Parses the query, or a body by its Content-Type. Both together are refused as ambiguous. */
-function parseRequest<T extends object>(
-  { headers, url = '' }: RequestHead,
-  queryAt: number,
-  body: Buffer,
-  { form, json }: Formats<T>,
-): T | HttpResponse {
-  if (body.length === 0) return orProblemResponse(form(url, queryAt));
-  if (queryAt < url.length)
-    return problemResponse(400, 'Send parameters in the URL or in the body, not in both.');
-  const [type] = String(headers['content-type'] ?? '').split(';', 1);
-  const kind = type.trim().toLowerCase();
-  if (kind === 'application/x-www-form-urlencoded')
-    return orProblemResponse(form(body.toString('latin1'), 0));
-  if (kind !== 'application/json') return WRONG_TYPE;
-  const parsed = parseJsonBody(body);
-  return orProblemResponse(parsed instanceof ValidationProblem ? parsed : json(parsed.value));
-}
-
-/** A request that the limit or the permit does not allow is the client's mistake. */
-function orBadRequest(respond: () => EventualResponse): EventualResponse {
-  try {
-    return respond();
-  } catch (error) {
-    if (error instanceof ConfigError) return problemResponse(400, error.message);
-    throw error;
-  }
-}
-
-type EndpointRequest = Parameters<EndpointHandler>;
-
-const unknownPermit = (permit: string): HttpResponse =>
-  problemResponse(404, `Permit ${preview(permit)} is unknown, settled or expired.`);
-
 /** The client has left, or has closed its sending side and still reads. */
 const ABANDONED = problemResponse(
   499,
   'The client closed its side of the connection, so the call waits no longer. Nothing is charged. Keep the connection open to wait.',
-);
-
-const WRONG_TYPE = problemResponse(
-  415,
-  'Send application/json or application/x-www-form-urlencoded.',
-  'Accept-Post',
-  'application/json, application/x-www-form-urlencoded',
 );
 
 const NO_BODY = problemResponse(400, 'expected a list of checks as JSON, got no body');
@@ -521,9 +392,6 @@ const A_LIST = problemResponse(
 );
 
 const NOT_A_LIST = new ValidationProblem('body', 'a list of checks', 'one check');
-
-const orProblemResponse = <T extends object>(read: T | ValidationProblem): T | HttpResponse =>
-  read instanceof ValidationProblem ? problemResponse(400, read.detail) : read;
 
 type PlannedCheck = Pick<CheckParams, 'limit' | 'plan'>;
 

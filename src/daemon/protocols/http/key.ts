@@ -1,6 +1,6 @@
 /**
- * Takes the key of a check from the request where the URL has none: a proxy that authorises each request
- * (nginx auth_request, Traefik ForwardAuth) forwards headers, but cannot always build a URL.
+ * Takes the key of a check from the request where the URL has none. A proxy that authorises each request (nginx
+ * auth_request, Traefik ForwardAuth) forwards headers, but cannot always build a URL.
  */
 
 import { addressText, type IpAddress, parseAddress } from '../../../adapters/http/address.ts';
@@ -33,8 +33,8 @@ export interface KeyExtractor {
 }
 
 /**
- * Extracts keys as the configuration says. A missing header means no key: falling back to the address
- * would let a client choose another client's key by sending its address in the header.
+ * Extracts keys as the configuration says. A missing header means no key. A fallback to the address would let a client
+ * choose the key of another client, by sending its address in the header.
  */
 export function createKeyExtractor(
   { header, planHeader, prefix, clientOf }: HttpConfig,

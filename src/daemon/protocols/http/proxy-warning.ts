@@ -1,8 +1,8 @@
 /**
  * Warns of a proxy that names its client in a header which the configuration does not use.
  *
- * Each request then counts for the address of the proxy: all clients share one key, and an allow list with that address
- * excuses all of them. Clients can send such headers too, so the log gets one line in ten minutes.
+ * Each request then counts for the address of the proxy. All clients share one key, and an allow list with that address
+ * exempts all of them. Clients can send such headers too, so the log gets one line in ten minutes.
  */
 
 import type { Clock, Millis } from '../../../core/clock.ts';

@@ -14,7 +14,7 @@ export interface HttpResponse {
   readonly isEventStream?: boolean;
 }
 
-/** A promise only if a remote backend has to be asked. */
+/** A promise only if a remote backend decides. */
 export type EventualResponse = HttpResponse | Promise<HttpResponse>;
 
 export const isHttpResponse = (value: object): value is HttpResponse => 'body' in value;
@@ -54,6 +54,6 @@ export const problemResponse = (
 export const unknownLimitResponse = (name: string, where = ''): HttpResponse =>
   problemResponse(404, `${where}There is no limit ${preview(name)}.`);
 
-/** The same for operators, who may know the names of all limits. */
+/** The same for operators: they may know the names of all limits. */
 export const noSuchLimit = (name: string, limits: readonly LimitConfig[]): HttpResponse =>
   problemResponse(404, `There is no limit ${preview(name)}. Limits: ${limitNames(limits)}.`);

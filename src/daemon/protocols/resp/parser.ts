@@ -4,9 +4,9 @@
  *     *3\r\n $12\r\nSLUICE.CHECK\r\n $1\r\n*\r\n $5\r\nalice\r\n        an array of bulk strings
  *     SLUICE.CHECK * "alice"\r\n                                        or an inline command
  *
- * An argument is two offsets into `source`, valid until the next command is parsed. The result never
- * depends on how the bytes were cut into chunks: a bound counts from the beginning of a command, and is
- * enforced as soon as it is known to be exceeded.
+ * An argument is two offsets into `source`, valid until the next command is parsed. The result never depends on how the
+ * bytes were cut into chunks. A bound counts from the beginning of a command, and is enforced as soon as it is known to
+ * be exceeded.
  */
 
 export interface RespBounds {

@@ -219,7 +219,7 @@ function commandCommand(all: () => readonly RespCommand[]): RespCommand {
   };
 }
 
-/** What COMMAND tells of commands; an unknown one is undefined. */
+/** What COMMAND replies about commands; an unknown one is undefined. */
 const DESCRIPTIONS = new Map<
   string,
   (commands: readonly (RespCommand | undefined)[]) => ReplyValue

@@ -2,7 +2,7 @@
  * SLUICE.REPORT: how an attempt of a key ended, for limits with a lock-out.
  *
  *     SLUICE.REPORT login-user user:alice failure     one limit by name; * means all that match the key
- *     ──▶  1     how many limits were told
+ *     ──▶  1     how many limits got the report
  */
 
 import { ATTEMPT_OUTCOMES, type AttemptOutcome } from '../../../core/decision.ts';

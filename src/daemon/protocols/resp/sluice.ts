@@ -121,7 +121,7 @@ export function replyWithRest(
   return rest.then((late) => (writer) => writeResult(writer, result, late));
 }
 
-/** `left`: what a refusal leaves; default nothing, or unknown if no limit was asked. */
+/** `left`: what a refusal leaves; default nothing, or unknown if no limit was checked. */
 export function writeResult(
   reply: RespWriter,
   { decision, limit = '', permit = '', staticVerdict, reason }: CheckResult,

@@ -3,8 +3,9 @@
  *
  *     MULTI ──▶ OK     SLUICE.CHECK … ──▶ QUEUED     EXEC ──▶ one list with the reply to each command
  *
- * A command that is unknown, has a wrong number of arguments or does not fit into the queue gets its error at once, and EXEC
- * fails: nothing was counted. Commands of limits in this process run without any other client's between them.
+ * A command that is unknown, has a wrong number of arguments or does not fit into the queue gets its error at once.
+ * EXEC then fails, and nothing was counted. Commands of limits in this process run without any other client's between
+ * them.
  */
 
 import type { Invocation, RespCommand } from './command.ts';

@@ -1,6 +1,6 @@
 /**
- * The fast path of one HTTP connection: plain checks are read and answered without Node's request and
- * response objects, which cost more than all the rest of a check.
+ * The fast path of one HTTP connection: plain checks are read and answered without Node's request and response objects.
+ * These cost more than all the rest of a check.
  *
  *     chunk ──▶ parse.ts ──▶ handler ──▶ one write, while requests are plain checks, complete and local
  *                  ├─▶ the slice is over: the rest waits for the connection's next turn (`server/turns.ts`)
