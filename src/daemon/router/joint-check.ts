@@ -18,21 +18,24 @@ import { AsyncLimiter } from '../../limiter/async-limiter.ts';
 import { identity } from '../../limiter/composite-component.ts';
 import { CompositeLimiter } from '../../limiter/composite-limiter.ts';
 import { decisionOfRefusal, type Permit, type PermitResult } from '../../limiter/permit.ts';
-import { acquireAll, type RemoteCall } from '../../limiter/remote-charge.ts';
+import { acquireAll as acquireRemote, type RemoteCall } from '../../limiter/remote-charge.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import { isConcurrencyLimit } from './limiter-registry.ts';
 import { permitBytes } from './permits.ts';
 import { type CheckResult, PERMITS_FULL, type RoutedRequest } from './request.ts';
-import { type AppliedLimit, limiterKeyOf } from './route.ts';
+import { type AppliedLimit, limiterKeyOf, type StaticVerdict } from './route.ts';
 import type { Router } from './router.ts';
 import { shedAll } from './shed.ts';
+import type { WaitLimits } from './waiting.ts';
+import type { LocalCall, WaitingCall } from './waiting-call.ts';
 
 /** The most checks in one question. */
 export const MAX_JOINT_CHECKS = 32;
 
-/** One check of a question: the limit that it names, if any, and its route. */
+/** One check of a question: the limit that it names, if any, and the key, as they were sent, and its route. */
 export interface JointPart {
   readonly limit: string | undefined;
+  readonly key: string;
   readonly request: RoutedRequest;
 }
 
@@ -57,24 +60,95 @@ export function checkAll(
   parts: readonly JointPart[],
   holdsPermit: boolean,
 ): CheckResult | Promise<CheckResult> {
-  const isListed = ({ request: { route } }: JointPart): boolean =>
-    route.staticVerdict !== undefined;
+  const early = decideEarly(router, parts);
+  if (early) return early;
+  const { check, charges } = countAll(router, parts, holdsPermit);
+  const record = (result: CheckResult): CheckResult => recordRefusal(router, charges, result);
+  const result = check.run();
+  return result instanceof Promise ? result.then(record) : record(result);
+}
+
+/** `checkAll`, waiting if need be: nothing is charged while the call waits. Rejects only if the signal aborts. */
+export async function acquireAll(
+  router: Router,
+  parts: readonly JointPart[],
+  holdsPermit: boolean,
+  limits: WaitLimits,
+): Promise<CheckResult> {
+  const listed = listedPart(parts);
+  if (listed) return staticResult(router, listed);
+  const { charges } = countAll(router, parts, holdsPermit);
+  const call = waitingCallOf(router, parts, holdsPermit);
+  return recordRefusal(router, charges, await router.waiting.acquire(call, limits));
+}
+
+/** The part that decides without counting: one on a deny list, or the first of all if no limit counts any. */
+function listedPart(parts: readonly JointPart[]): JointPart | undefined {
   const denied = parts.find(({ request }) => request.route.staticVerdict?.isAllowed === false);
-  const listed = denied ?? (parts.every(isListed) ? parts[0] : undefined);
-  if (listed?.request.route.staticVerdict)
-    return router.staticResult(listed.request.route.staticVerdict, listed.request);
-  if (router.overload.isShedding)
-    return shedAll(
-      router,
-      parts.map(({ request }) => request),
-    );
+  const isListed = ({ request }: JointPart): boolean => request.route.staticVerdict !== undefined;
+  return denied ?? (parts.every(isListed) ? parts[0] : undefined);
+}
+
+const staticResult = (router: Router, { request }: JointPart): CheckResult =>
+  router.staticResult(request.route.staticVerdict as StaticVerdict, request);
+
+/** By a list, or because checks are shed. */
+function decideEarly(router: Router, parts: readonly JointPart[]): CheckResult | undefined {
+  const listed = listedPart(parts);
+  if (listed) return staticResult(router, listed);
+  const requests = parts.map(({ request }) => request);
+  return router.overload.isShedding ? shedAll(router, requests) : undefined;
+}
+
+/** Counts the calls of all keys. */
+function countAll(router: Router, parts: readonly JointPart[], holdsPermit: boolean) {
   for (const { request } of parts) router.countCall(request);
   const charges = chargesOf(parts);
   const wantsPermit = holdsPermit && charges.some(({ cost }) => cost > 0);
   for (const { request } of parts) router.permitUse.note({ ...request, wantsPermit });
-  const record = (result: CheckResult): CheckResult => recordRefusal(router, charges, result);
-  const result = new JointCheck(router, charges, wantsPermit).run();
-  return result instanceof Promise ? result.then(record) : record(result);
+  return { check: new JointCheck(router, charges, wantsPermit), charges };
+}
+
+/** All parts as one call that waits. */
+function waitingCallOf(
+  router: Router,
+  parts: readonly JointPart[],
+  holdsPermit: boolean,
+): WaitingCall {
+  const charges = chargesOf(parts);
+  const wantsPermit = holdsPermit && charges.some(({ cost }) => cost > 0);
+  const check = new JointCheck(router, charges, wantsPermit);
+  // A key that came to a deny list while the call waited.
+  const { local, remote } = listedPart(parts) ? NOT_COUNTED : check;
+  return {
+    limiters: charges.map(({ applied }) => applied.limiter),
+    key: parts[0].request.key,
+    wantsPermit,
+    local,
+    remote,
+    decideUncounted: () => decideEarly(router, parts) ?? check.run(),
+    admit: (remaining, permits) => check.admit(remaining, permits),
+    reroute: () => {
+      const next = rerouted(router, parts);
+      return next && waitingCallOf(router, next, holdsPermit);
+    },
+  };
+}
+
+const NOT_COUNTED = { local: undefined, remote: [] };
+
+/** The parts with their routes as of now; undefined if a limit is no longer configured. */
+export function rerouted(
+  router: Router,
+  parts: readonly JointPart[],
+): readonly JointPart[] | undefined {
+  const next: JointPart[] = [];
+  for (const { limit, key, request } of parts) {
+    const routed = router.route({ limit, key, cost: request.cost });
+    if (!routed) return undefined;
+    next.push({ limit, key, request: routed });
+  }
+  return next;
 }
 
 /** A refusal counts as one of the check that reached the limit. */
@@ -84,6 +158,7 @@ function recordRefusal(
   result: CheckResult,
 ): CheckResult {
   if (result.decision.verdict !== 'deny') return result;
+  if (result.staticVerdict) return result; // recorded already
   const { request, cost } =
     charges.find(({ applied }) => applied.name === result.limit) ?? charges[0];
   return router.refused({ ...request, cost }, result);
@@ -126,7 +201,7 @@ class JointCheck {
   readonly #peeked: readonly LocalCharge[];
   /** The other local limits as one, which takes the charges of all. */
   readonly #taker: CompositeLimiter | undefined;
-  readonly #remote: readonly RemoteCall[];
+  readonly remote: readonly RemoteCall[];
   /** The cost of every charge; undefined if they differ. */
   readonly #cost: number | undefined;
 
@@ -142,14 +217,28 @@ class JointCheck {
       !wantsPermit && isConcurrencyLimit(limiter);
     this.#peeked = this.#local.filter(isPeeked);
     this.#taker = this.#combine(this.#local.filter((charge) => !isPeeked(charge)));
-    this.#remote = active.flatMap(remoteCallOf);
+    this.remote = active.flatMap(remoteCallOf);
+  }
+
+  /** All local limits as one, for a call that waits. */
+  get local(): LocalCall | undefined {
+    const limits = this.#combine(this.#local);
+    const [{ key }] = this.#charges;
+    const isCounting = ({ limiter }: LocalCharge): boolean => !isConcurrencyLimit(limiter);
+    const counting = this.#combine(this.#local.filter(isCounting));
+    return limits && { limits, counting, key, cost: this.#callCost };
+  }
+
+  /** Everything is charged, after a wait. */
+  admit(remaining: number, permits: readonly Permit[]): CheckResult {
+    return this.#finish({ permits, remaining: Math.min(remaining, this.#leastLeft()) });
   }
 
   /** A promise only if a remote limit is asked. */
   run(): CheckResult | Promise<CheckResult> {
     const taken = this.#refusedInFlight() ?? this.#takeLocal();
     if (!('permits' in taken)) return taken;
-    if (this.#remote.length === 0) return this.#finish(taken);
+    if (this.remote.length === 0) return this.#finish(taken);
     const result = this.#takeRemote(taken);
     for (const { applied } of this.#charges) applied.pending.add(result);
     return result;
@@ -192,7 +281,7 @@ class JointCheck {
 
   /** Takes from all remote limits or from none; a refusal returns what was taken from local ones. */
   async #takeRemote(local: Taken): Promise<CheckResult> {
-    const acquired = await acquireAll(this.#remote);
+    const acquired = await acquireRemote(this.remote);
     if (Array.isArray(acquired)) {
       const left = acquired.map(({ remaining = Infinity }) => remaining);
       const remaining = Math.min(local.remaining, ...left);
