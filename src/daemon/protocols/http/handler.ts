@@ -17,6 +17,7 @@
 import type { Millis } from '../../../core/clock.ts';
 import { ConfigError } from '../../../core/errors.ts';
 import { isId } from '../../../limiter/remembered-calls.ts';
+import { inFlightLimitOf } from '../../router/batch.ts';
 import { acquireAll, checkAll, type JointPart, rerouted } from '../../router/joint-check.ts';
 import { reportAttempt } from '../../router/report.ts';
 import {
@@ -446,6 +447,8 @@ export class HttpHandler {
     if (isHttpResponse(params)) return params;
     const routed = this.#route(request[0], { ...params, cost: params.max, status: undefined });
     if (isHttpResponse(routed)) return routed;
+    const inFlight = inFlightLimitOf(routed.route);
+    if (inFlight && !inFlight.limit.expose) return NO_BATCHES;
     const respond = (result: TakeResult): HttpResponse => jsonResponse(200, result);
     return orBadRequest(() => {
       const result = this.#context.router.takeUpTo(routed, params.max);
@@ -519,6 +522,12 @@ const unknownPermit = (permit: string): HttpResponse =>
 const ABANDONED = problemResponse(
   499,
   'The client closed its side of the connection, so the call waits no longer. Nothing is charged. Keep the connection open to wait.',
+);
+
+/** Without the name of the limit: it is not exposed. */
+const NO_BATCHES = problemResponse(
+  400,
+  'expected `key` to be one whose limits do not count calls in flight: use check',
 );
 
 const WRONG_TYPE = problemResponse(
