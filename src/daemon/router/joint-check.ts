@@ -18,7 +18,7 @@ import { AsyncLimiter } from '../../limiter/async-limiter.ts';
 import { identity } from '../../limiter/composite-component.ts';
 import { CompositeLimiter } from '../../limiter/composite-limiter.ts';
 import { decisionOfRefusal, type Permit, type PermitResult } from '../../limiter/permit.ts';
-import { acquireAll as acquireRemote, type RemoteCall } from '../../limiter/remote-charge.ts';
+import { acquireAll, type RemoteCall } from '../../limiter/remote-charge.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import { isConcurrencyLimit } from './limiter-registry.ts';
 import { permitBytes } from './permits.ts';
@@ -26,8 +26,7 @@ import { type CheckResult, PERMITS_FULL, type RoutedRequest } from './request.ts
 import { type AppliedLimit, limiterKeyOf, type StaticVerdict } from './route.ts';
 import type { Router } from './router.ts';
 import { shedAll } from './shed.ts';
-import type { WaitLimits } from './waiting.ts';
-import type { LocalCall, WaitingCall } from './waiting-call.ts';
+import type { LocalCall } from './waiting-call.ts';
 
 /** The most checks in one question. */
 export const MAX_JOINT_CHECKS = 32;
@@ -62,34 +61,20 @@ export function checkAll(
 ): CheckResult | Promise<CheckResult> {
   const early = decideEarly(router, parts);
   if (early) return early;
-  const { check, charges } = countAll(router, parts, holdsPermit);
+  const { check, charges } = beginCheck(router, parts, holdsPermit);
   const record = (result: CheckResult): CheckResult => recordRefusal(router, charges, result);
   const result = check.run();
   return result instanceof Promise ? result.then(record) : record(result);
 }
 
-/** `checkAll`, waiting if need be: nothing is charged while the call waits. Rejects only if the signal aborts. */
-export async function acquireAll(
-  router: Router,
-  parts: readonly JointPart[],
-  holdsPermit: boolean,
-  limits: WaitLimits,
-): Promise<CheckResult> {
-  const listed = listedPart(parts);
-  if (listed) return staticResult(router, listed);
-  const { charges } = countAll(router, parts, holdsPermit);
-  const call = waitingCallOf(router, parts, holdsPermit);
-  return recordRefusal(router, charges, await router.waiting.acquire(call, limits));
-}
-
 /** The part that decides without counting: one on a deny list, or the first of all if no limit counts any. */
-function listedPart(parts: readonly JointPart[]): JointPart | undefined {
+export function listedPart(parts: readonly JointPart[]): JointPart | undefined {
   const denied = parts.find(({ request }) => request.route.staticVerdict?.isAllowed === false);
   const isListed = ({ request }: JointPart): boolean => request.route.staticVerdict !== undefined;
   return denied ?? (parts.every(isListed) ? parts[0] : undefined);
 }
 
-const staticResult = (router: Router, { request }: JointPart): CheckResult =>
+export const staticResult = (router: Router, { request }: JointPart): CheckResult =>
   router.staticResult(request.route.staticVerdict as StaticVerdict, request);
 
 /** By a list, or because checks are shed. */
@@ -101,58 +86,26 @@ function decideEarly(router: Router, parts: readonly JointPart[]): CheckResult |
 }
 
 /** Counts the calls of all keys. */
-function countAll(router: Router, parts: readonly JointPart[], holdsPermit: boolean) {
+export function beginCheck(router: Router, parts: readonly JointPart[], holdsPermit: boolean) {
   for (const { request } of parts) router.countCall(request);
-  const charges = chargesOf(parts);
-  const wantsPermit = holdsPermit && charges.some(({ cost }) => cost > 0);
+  const check = createCheck(router, parts, holdsPermit);
+  const { wantsPermit } = check;
   for (const { request } of parts) router.permitUse.note({ ...request, wantsPermit });
-  return { check: new JointCheck(router, charges, wantsPermit), charges };
+  return { check, charges: check.charges };
 }
 
-/** All parts as one call that waits. */
-function waitingCallOf(
+/** Of parts of which at least one is counted. */
+export function createCheck(
   router: Router,
   parts: readonly JointPart[],
   holdsPermit: boolean,
-): WaitingCall {
+): JointCheck {
   const charges = chargesOf(parts);
-  const wantsPermit = holdsPermit && charges.some(({ cost }) => cost > 0);
-  const check = new JointCheck(router, charges, wantsPermit);
-  // A key that came to a deny list while the call waited.
-  const { local, remote } = listedPart(parts) ? NOT_COUNTED : check;
-  return {
-    limiters: charges.map(({ applied }) => applied.limiter),
-    key: parts[0].request.key,
-    wantsPermit,
-    local,
-    remote,
-    decideUncounted: () => decideEarly(router, parts) ?? check.run(),
-    admit: (remaining, permits) => check.admit(remaining, permits),
-    reroute: () => {
-      const next = rerouted(router, parts);
-      return next && waitingCallOf(router, next, holdsPermit);
-    },
-  };
-}
-
-const NOT_COUNTED = { local: undefined, remote: [] };
-
-/** The parts with their routes as of now; undefined if a limit is no longer configured. */
-export function rerouted(
-  router: Router,
-  parts: readonly JointPart[],
-): readonly JointPart[] | undefined {
-  const next: JointPart[] = [];
-  for (const { limit, key, request } of parts) {
-    const routed = router.route({ limit, key, cost: request.cost });
-    if (!routed) return undefined;
-    next.push({ limit, key, request: routed });
-  }
-  return next;
+  return new JointCheck(router, charges, holdsPermit && charges.some(({ cost }) => cost > 0));
 }
 
 /** A refusal counts as one of the check that reached the limit. */
-function recordRefusal(
+export function recordRefusal(
   router: Router,
   charges: readonly Charge[],
   result: CheckResult,
@@ -192,10 +145,11 @@ export function chargesOf(parts: readonly JointPart[]): readonly Charge[] {
   return [...sums.values()];
 }
 
-class JointCheck {
+/** Charges all limits, or none. */
+export class JointCheck {
   readonly #router: Router;
-  readonly #charges: readonly Charge[];
-  readonly #wantsPermit: boolean;
+  readonly charges: readonly Charge[];
+  readonly wantsPermit: boolean;
   readonly #local: readonly LocalCharge[];
   /** Local limits on calls in flight that are only peeked at: without a permit nothing would end the call. */
   readonly #peeked: readonly LocalCharge[];
@@ -207,8 +161,8 @@ class JointCheck {
 
   constructor(router: Router, charges: readonly Charge[], wantsPermit: boolean) {
     this.#router = router;
-    this.#charges = charges;
-    this.#wantsPermit = wantsPermit;
+    this.charges = charges;
+    this.wantsPermit = wantsPermit;
     const [{ cost }] = charges;
     this.#cost = charges.every((each) => each.cost === cost) ? cost : undefined;
     const active = charges.filter(({ applied }) => !applied.limit.shadow);
@@ -223,7 +177,7 @@ class JointCheck {
   /** All local limits as one, for a call that waits. */
   get local(): LocalCall | undefined {
     const limits = this.#combine(this.#local);
-    const [{ key }] = this.#charges;
+    const [{ key }] = this.charges;
     const isCounting = ({ limiter }: LocalCharge): boolean => !isConcurrencyLimit(limiter);
     const counting = this.#combine(this.#local.filter(isCounting));
     return limits && { limits, counting, key, cost: this.#callCost };
@@ -240,7 +194,7 @@ class JointCheck {
     if (!('permits' in taken)) return taken;
     if (this.remote.length === 0) return this.#finish(taken);
     const result = this.#takeRemote(taken);
-    for (const { applied } of this.#charges) applied.pending.add(result);
+    for (const { applied } of this.charges) applied.pending.add(result);
     return result;
   }
 
@@ -259,9 +213,9 @@ class JointCheck {
 
   /** Takes from all local limits, or returns the refusal. */
   #takeLocal(): Taken | CheckResult {
-    const [{ key }] = this.#charges;
+    const [{ key }] = this.charges;
     if (!this.#taker) return { permits: [], remaining: this.#leastLeft() };
-    if (!this.#wantsPermit) {
+    if (!this.wantsPermit) {
       const result = this.#taker.checkNamed(key, this.#callCost);
       if (result.decision.verdict === 'deny') return result;
       return { permits: [], remaining: this.#leastLeft() };
@@ -281,33 +235,33 @@ class JointCheck {
 
   /** Takes from all remote limits or from none; a refusal returns what was taken from local ones. */
   async #takeRemote(local: Taken): Promise<CheckResult> {
-    const acquired = await acquireRemote(this.remote);
+    const acquired = await acquireAll(this.remote);
     if (Array.isArray(acquired)) {
       const left = acquired.map(({ remaining = Infinity }) => remaining);
       const remaining = Math.min(local.remaining, ...left);
       return this.#finish({ permits: [...local.permits, ...acquired], remaining });
     }
     for (const earlier of local.permits) earlier.settle({ outcome: 'ignored' });
-    if (!this.#wantsPermit) this.#giveBackLocal();
+    if (!this.wantsPermit) this.#giveBackLocal();
     const { limit, reason } = acquired;
     const known = reason === 'unavailable' && { reason };
     return { decision: decisionOfRefusal(acquired), limit, ...known };
   }
 
   #giveBackLocal(): void {
-    const [{ key }] = this.#charges;
+    const [{ key }] = this.charges;
     this.#taker?.settle(key, { outcome: 'ignored', cost: this.#callCost });
   }
 
   /** Everything is charged: counts in shadow limits, and keeps the permits or settles them. */
   #finish({ permits, remaining }: Taken): CheckResult {
     const decision = allow(remaining);
-    for (const { applied, request, cost } of this.#charges)
+    for (const { applied, request, cost } of this.charges)
       if (applied.limit.shadow) this.#router.countInShadow(applied, { ...request, cost });
-    if (!this.#wantsPermit) for (const permit of permits) permit.settle();
-    if (!this.#wantsPermit || permits.length === 0) return { decision };
+    if (!this.wantsPermit) for (const permit of permits) permit.settle();
+    if (!this.wantsPermit || permits.length === 0) return { decision };
     const held = this.#cost === undefined ? permits.map(withoutUsed) : permits;
-    const bytes = this.#charges.reduce((sum, { key }) => sum + permitBytes(key, 1), 0);
+    const bytes = this.charges.reduce((sum, { key }) => sum + permitBytes(key, 1), 0);
     const permit = this.#router.permits.add(held, bytes);
     return permit === undefined ? PERMITS_FULL : { decision, permit };
   }

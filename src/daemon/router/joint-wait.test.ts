@@ -6,7 +6,8 @@ import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { readLimits } from '../config/limits.ts';
 import { readPatterns } from '../keys/pattern.ts';
 import { NO_PATTERNS, PatternTable } from '../keys/pattern-table.ts';
-import { acquireAll, type JointPart } from './joint-check.ts';
+import type { JointPart } from './joint-check.ts';
+import { acquireAll } from './joint-wait.ts';
 import type { CheckResult } from './request.ts';
 
 type Item = readonly [limit: string, key: string, cost?: number];
@@ -154,6 +155,29 @@ describe('several checks that wait', () => {
     apply({ ip: LOGIN.ip });
     await clock.advanceAsync(0);
     expect(await last).toMatchObject({ limit: 'user', reason: 'unavailable' });
+  });
+
+  test('reload: all keys of a call come to a list, which decides', async () => {
+    const { clock, wait, router } = setUp();
+    const limits = router.limits;
+    const apply = (allow: unknown, denied: unknown): void =>
+      router.applyConfig({
+        allow: PatternTable.of(readPatterns(allow, 'allow')),
+        deny: PatternTable.of(readPatterns(denied, 'deny')),
+        unmatched: 'allow',
+        limits,
+      });
+    await wait('first', LOGIN_OF('a'), 0);
+    const allowed = wait('waiting', LOGIN_OF('a'), 60_000);
+    apply('*', []);
+    await clock.advanceAsync(0);
+    expect((await allowed).staticVerdict?.reason).toBe('allow-list');
+    apply([], []);
+    const denied = wait('waiting', [['user', 'user:a']], 60_000);
+    apply([], 'user:*');
+    await clock.advanceAsync(0);
+    expect((await denied).staticVerdict?.reason).toBe('deny-list');
+    expect(router.staticDenials['deny-list']).toBe(1);
   });
 
   test('limit on calls in flight: one permit for all checks, and the next call has its turn when it is settled', async () => {

@@ -18,7 +18,8 @@ import type { Millis } from '../../../core/clock.ts';
 import { ConfigError } from '../../../core/errors.ts';
 import { isId } from '../../../limiter/remembered-calls.ts';
 import { inFlightLimitOf } from '../../router/batch.ts';
-import { acquireAll, checkAll, type JointPart, rerouted } from '../../router/joint-check.ts';
+import { checkAll, type JointPart } from '../../router/joint-check.ts';
+import { acquireAll, rerouted } from '../../router/joint-wait.ts';
 import { reportAttempt } from '../../router/report.ts';
 import {
   type CheckResult,

@@ -7,13 +7,12 @@
  */
 
 import {
-  acquireAll,
   checkAll,
   type JointPart,
   MAX_JOINT_CHECKS,
   remainingOfAll,
-  rerouted,
 } from '../../router/joint-check.ts';
+import { acquireAll, rerouted } from '../../router/joint-wait.ts';
 import {
   type CommandReply,
   type Invocation,
