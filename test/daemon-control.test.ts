@@ -201,6 +201,11 @@ test('RESP: override and reset', async () => {
   );
   const verdicts = [...replies.matchAll(/\*6\r\n:(\d)/g)].map(([, allowed]) => allowed);
   expect(verdicts).toEqual(['1', '0', '1']);
+  const rule = '{"window": {"limit": 5, "per": "1m"}}';
+  expect(await cli('override', 'yves', rule, '1h', '--limit', 'api')).toMatchObject({ code: 0 });
+  expect((await cli('controls')).text).toContain('{"window":{"limit":5,"per":"1m"}}');
+  expect((await cli('override', 'yves', '{"window"', '1h')).text).toContain('a rule as JSON');
+  expect((await cli('override', 'yves', '--remove')).code).toBe(0);
 });
 
 test('RESP and HTTP: a key that is not UTF-8 is banned as its bytes', async () => {

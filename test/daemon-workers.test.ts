@@ -1,6 +1,6 @@
 /** `sluice serve --workers N` as a process: the answers of one daemon, from several processes. */
 
-import { execFileSync } from 'node:child_process';
+import { execFileSync, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -53,6 +53,25 @@ const get = async (daemon: RunningDaemon, path: string, init?: RequestInit) => {
   const response = await fetch(urlOf(daemon) + path, init);
   return { status: response.status, text: await response.text() };
 };
+
+test('worker: a warning of Node is a message to the daemon, and no text on stderr', async () => {
+  const warn =
+    'data:text/javascript,setTimeout(() => process.emitWarning("aged", "OldWarning"), 200)';
+  const child = fork('dist/bin/workers/worker.js', [], {
+    stdio: ['ignore', 'ignore', 'pipe', 'ipc', 'pipe'],
+    execArgv: ['--import', warn],
+    env: {},
+  });
+  let printed = '';
+  child.stderr?.on('data', (chunk) => {
+    printed += chunk;
+  });
+  const [message] = await once(child, 'message');
+  expect(message).toEqual({ warning: { code: 'OldWarning', reason: 'aged' } });
+  child.kill('SIGKILL');
+  await once(child, 'close');
+  expect(printed).toBe('');
+});
 
 describe('workers: answers of one daemon', () => {
   test('limit of 100, 24 connections of three protocols: 100 calls are allowed', async () => {

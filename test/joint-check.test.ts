@@ -61,6 +61,12 @@ test('HTTP, RESP, client and command line: one question, and a refusal charges n
     status: 1,
     said: expect.stringMatching(/^NO, limit login-user, 1 left: try again in /),
   });
+  expect(check(...also, '--cost', '9', '--wait', '5s')).toMatchObject({
+    status: 1,
+    said: expect.stringMatching(/^NO, limit login-user, 1 left: never/),
+  });
+  const free = ['user:a', '--limit', 'login-user', '--cost', '0', '--also', 'login-ip@0,ip:1'];
+  expect(check(...free, '--wait', '5s')).toEqual({ status: 0, said: 'OK, 1 left\n' });
   expect(check('user:a', '--also', 'login-ip')).toMatchObject({
     status: 2,
     said: expect.stringMatching(/expected `--also` to be LIMIT,KEY or LIMIT@COST,KEY/),
@@ -92,6 +98,7 @@ limits:
   user: { bucket: { rate: 1/h, burst: 5 }, match: 'user:*', ${shared} }
   ip: { bucket: { rate: 1/h, burst: 20 }, match: 'ip:*', ${shared} }
   slots: { concurrency: 3, match: 'slot:*', ${shared} }
+  slow: { bucket: { rate: 1/2s, burst: 1 }, match: 'slow:*', ${shared} }
   here: { bucket: { rate: 1/h, burst: 100 }, match: 'here:*' }
 `;
     daemons = await Promise.all([start(config), start(config)]);
@@ -109,6 +116,27 @@ limits:
     };
     return page.limits[0].remaining;
   };
+
+  test('client.acquireAll: nothing is charged in Redis and here while the call waits, then all of it', async () => {
+    const [daemon] = daemons;
+    const sluice = connect({ at: `127.0.0.1:${daemon.port('resp')}`, deadline: 5000 });
+    const keys = ['ip:w', 'here:w'];
+    const checks = ['slow:w', ...keys].map((key) => ({ limit: key.split(':')[0], key }));
+    const leftOfOthers = async () =>
+      (await Promise.all(keys.map((key) => left(daemon, key)))).map(Math.round);
+    expect(await sluice.acquireAll(checks, { wait: '1s' })).toMatchObject({ verdict: 'allow' });
+    const late = await sluice.acquireAll(checks, { wait: '10ms' });
+    expect(late).toMatchObject({ verdict: 'deny', limit: 'slow' });
+    const leaving = new AbortController();
+    const left1 = sluice.acquireAll(checks, { wait: '20s', signal: leaving.signal });
+    const waiting = sluice.acquireAll(checks, { wait: '20s' });
+    leaving.abort(new Error('left'));
+    await expect(left1).rejects.toThrow('left');
+    expect(await leftOfOthers()).toEqual([19, 99]);
+    expect(await waiting).toMatchObject({ verdict: 'allow' });
+    expect(await leftOfOthers()).toEqual([18, 98]);
+    await sluice.close();
+  });
 
   test('HTTP, RESP and client: one question about two limits of one Redis is one call', async () => {
     const calls = (): number => {

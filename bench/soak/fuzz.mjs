@@ -181,6 +181,7 @@ const COMMANDS = [
   () => ['SLUICE.SETTLE', `${below(50)}-0`, 'ok', oneOf(['USED', 'RTT', 'RETRYAFTER']), number()],
   () => ['SLUICE.TAKE', oneOf(['*', 'total', 'adaptive', 'unknown']), key(), number(), 'HOLD'],
   () => ['SLUICE.GIVE', `${below(50)}-0`, number()],
+  () => ['SLUICE.ACQUIREALL', 'total', key(), '1', '*', key(), number(), 'WAIT', oneOf(['0', 'x'])],
   () => ['SLUICE.CHECKALL', 'total', key(), '1', '*', key(), number(), ...upTo(2, () => 'HOLD')],
   () => ['SLUICE.INSPECT', key(), ...upTo(1, () => oneOf(['*', 'total', 'unknown']))],
   () => ['PING', ...upTo(2, key)],

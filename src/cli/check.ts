@@ -32,7 +32,8 @@ options:
   --plan NAME        the plan of the key; default: that of the daemon's plan file
   --cost N           cost of the call; 0 counts nothing; default 1
   --also CHECK       another limit and key that the call counts in: LIMIT,KEY or LIMIT@COST,KEY. Repeatable. The call is
-                     allowed only if all limits allow it, and otherwise counted in none. The limit * is those that match
+                     allowed only if all limits allow it, and otherwise counted in none. The limit * is those that match.
+                     With --wait it waits for all of them
   --id ID            repeated checks of the key with this id are charged once, for a minute
   --wait TIME        waits in the daemon's queue until the call is allowed, at most so long; default: no wait
   --flow NAME        with --wait, for limits with \`queue: fair\`: whose call it is; default: the key
@@ -50,6 +51,7 @@ examples:
   sluice check alice
   sluice check user:alice --limit login-user --also login-ip,ip:10.0.0.1
   sluice check report --wait 30s && ./report.sh
+  sluice check user:alice --limit login-user --also login-ip,ip:10.0.0.1 --wait 5s
   sluice check backup --limit nightly --open && ./backup.sh`,
 
   async run(args, terminal) {
@@ -70,8 +72,6 @@ examples:
     const cost = rangeFlag(values, 'cost', 1, { min: 0 });
     const also = values.also?.map(parseAlso) ?? [];
     const waitMs = values.wait === undefined ? undefined : parseTime('--wait', values.wait);
-    if (waitMs !== undefined && also.length > 0)
-      throw new CommandError('expected `--wait` or `--also`, got both');
     if (values.id !== undefined && also.length > 0)
       throw new CommandError('expected `--id` or `--also`, got both');
     const { flow, tenant } = values;
@@ -82,18 +82,19 @@ examples:
       const { limit, plan, id } = values;
       const named = { ...(limit !== undefined && { limit }), ...(plan !== undefined && { plan }) };
       const once = { ...named, ...(id !== undefined && { id }) };
-      const { unavailable, rejected, ...decision } = await (also.length > 0
-        ? client.checkAll([{ key, cost, ...named }, ...also])
-        : waitMs === undefined
-          ? client.check(key, cost, once)
-          : client.acquire(key, {
-              ...once,
-              ...(flow !== undefined && { flow }),
-              ...(tenant !== undefined && { tenant }),
-              cost,
-              wait: waitMs,
-            })
-      ).catch(toRejected);
+      const waiting = waitMs !== undefined && {
+        ...(flow !== undefined && { flow }),
+        ...(tenant !== undefined && { tenant }),
+        wait: waitMs,
+      };
+      const checks = [{ key, cost, ...named }, ...also];
+      const ask = (): Promise<CheckReply> => {
+        if (also.length > 0)
+          return waiting ? client.acquireAll(checks, waiting) : client.checkAll(checks);
+        if (waiting) return client.acquire(key, { ...once, ...waiting, cost });
+        return client.check(key, cost, once);
+      };
+      const { unavailable, rejected, ...decision } = await ask().catch(toRejected);
       if (rejected) {
         terminal.error(`sluice check: ${messageOf(rejected).replace(/^.*: ERR /, '')}`);
         return EXIT_CANNOT_RUN;

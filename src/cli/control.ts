@@ -1,5 +1,6 @@
 /** `sluice ban`, `unban`, `override`, `reset`, `controls`: control keys of a running daemon. */
 
+import { tryParseJson } from '../core/json.ts';
 import { toPrintableLine } from '../core/printable.ts';
 import { alignColumns } from './chart/table.ts';
 import {
@@ -143,7 +144,7 @@ export const override: Command = {
        sluice override KEY --remove [options]
 
 Gives a key another rate in one limit, until the time is over: 100/s for bucket, window and spacing, a number
-of calls for concurrency. What the key has consumed stays consumed. KEY is an exact key, not a pattern.
+of calls for concurrency. RATE may also be a whole rule as JSON. What the key has consumed stays consumed. KEY is an exact key, not a pattern.
 
 options:
   --limit NAME   the limit; default: the most specific one that matches the key
@@ -155,8 +156,9 @@ ${ADMIN_FLAGS_HELP}
 
 ${TOKEN_HELP}
 
-example:
-  sluice override user:42 100/s 1d --burst 500`,
+examples:
+  sluice override user:42 100/s 1d --burst 500
+  sluice override user:42 '{"window": {"limit": 5, "per": "1m"}}' 1d`,
   async run(args, terminal) {
     const texts = { limit: TEXT, burst: TEXT, note: TEXT };
     const specs = { ...ADMIN_FLAGS, ...texts, remove: SWITCH, exact: SWITCH };
@@ -174,11 +176,18 @@ example:
       ...(burst !== undefined && { burst: parseFlagValue(burst) }),
       ...(note !== undefined && { note }),
     };
-    const fields = { key, rate: parseFlagValue(rate), for: duration, ...named, ...options };
+    const fields = { key, ...rateOrRule(rate), for: duration, ...named, ...options };
     printControl((await change('/override', flags, fields, terminal)) as ControlView, terminal);
     return EXIT_OK;
   },
 };
+
+function rateOrRule(text: string): Fields {
+  if (!text.startsWith('{')) return { rate: parseFlagValue(text) };
+  const rule = tryParseJson(text);
+  if (rule === undefined) throw new CommandError(`expected a rate, or a rule as JSON, got ${text}`);
+  return { rule };
+}
 
 export const reset: Command = {
   help: `usage: sluice reset KEY [options]

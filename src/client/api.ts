@@ -19,7 +19,7 @@ export interface CheckOptions {
   readonly id?: string | undefined;
 }
 
-/** One check of `checkAll`. */
+/** One check of `checkAll` and `acquireAll`. */
 export interface CheckItem {
   readonly key: string;
   /** The name of one limit. Default: all limits that match the key. */
@@ -30,14 +30,18 @@ export interface CheckItem {
   readonly cost?: number;
 }
 
-/** Options of `acquire`. */
-export interface AcquireOptions extends CheckOptions, FlowOptions {
-  /** Default 1. */
-  readonly cost?: number | undefined;
+/** Options of `acquireAll`. */
+export interface AcquireAllOptions extends Pick<CheckOptions, 'withPermit'>, FlowOptions {
   /** The longest wait, up to the `bounds.wait` of the daemon. Default 10 s. */
   readonly wait?: Duration | undefined;
   /** Ends the wait when it aborts: the call leaves the queue, and the promise rejects with the signal's reason. */
   readonly signal?: AbortSignal | undefined;
+}
+
+/** Options of `acquire`. */
+export interface AcquireOptions extends AcquireAllOptions, CheckOptions {
+  /** Default 1. */
+  readonly cost?: number | undefined;
 }
 
 /** Never `wait`: the daemon reserves nothing. */
@@ -104,7 +108,7 @@ export interface ClientStats {
   readonly connections: number;
   /** Requests without a reply yet. */
   readonly pending: number;
-  /** Calls of `acquire` without a decision yet. */
+  /** Calls of `acquire` and `acquireAll` without a decision yet. */
   readonly waiting: number;
   readonly allowed: number;
   readonly denied: number;
@@ -125,6 +129,8 @@ export interface Client {
   ): Promise<CheckResult>;
   /** `check`, waiting in the daemon's queue until the call is allowed or its `wait` is over. An abort rejects. */
   acquire(key: string, options?: AcquireOptions): Promise<CheckResult>;
+  /** `checkAll`, waiting as `acquire` does. Nothing is charged while it waits. */
+  acquireAll(checks: readonly CheckItem[], options?: AcquireAllOptions): Promise<CheckResult>;
   /** `check` as a boolean: true if the call is allowed. */
   isAllowed(key: string, cost?: number): Promise<boolean>;
   /** Reports how a call went. False if the permit has expired, or the daemon is unavailable. */

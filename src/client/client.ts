@@ -17,6 +17,7 @@ import { type AttemptOutcome, NEVER } from '../core/decision.ts';
 import { RejectedError, UnavailableError } from '../core/errors.ts';
 import { emitProcessWarning } from '../core/process-warning.ts';
 import type {
+  AcquireAllOptions,
   AcquireOptions,
   CallReport,
   CheckItem,
@@ -32,9 +33,11 @@ import {
   giveBackCommand,
   inspectCommand,
   readAcquire,
+  readAcquireAll,
   reportCommand,
   settleCommand,
   takeUpToCommand,
+  type WaitingRequest,
 } from './commands.ts';
 import type { DaemonConnection, RequestError } from './connection.ts';
 import { type InspectedKey, toInspectedKey } from './key-status.ts';
@@ -87,7 +90,17 @@ class DaemonClient implements Client {
   }
 
   async acquire(key: string, options: AcquireOptions = {}): Promise<CheckResult> {
-    const { request, waitMs, signal } = readAcquire(key, options);
+    return this.#wait(readAcquire(key, options));
+  }
+
+  async acquireAll(
+    checks: readonly CheckItem[],
+    options: AcquireAllOptions = {},
+  ): Promise<CheckResult> {
+    return this.#wait(readAcquireAll(checks, options));
+  }
+
+  async #wait({ request, waitMs, signal }: WaitingRequest): Promise<CheckResult> {
     const encode = (leftMs: Millis): string[] => [...request, 'WAIT', String(leftMs)];
     const reply = this.#refusalToWait() ?? (await this.#waiting.send({ waitMs, signal, encode }));
     return this.#countResult(this.#toCheckResult(reply));

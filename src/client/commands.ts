@@ -7,7 +7,13 @@ import { ATTEMPT_OUTCOMES, type AttemptOutcome, OUTCOMES } from '../core/decisio
 import { ConfigError } from '../core/errors.ts';
 import { FLOW_FIELDS, readFlow } from '../core/flow.ts';
 import { OptionReader, requireNumber } from '../core/options.ts';
-import type { AcquireOptions, CallReport, CheckItem, CheckOptions } from './api.ts';
+import type {
+  AcquireAllOptions,
+  AcquireOptions,
+  CallReport,
+  CheckItem,
+  CheckOptions,
+} from './api.ts';
 import { toBinaryString } from './resp.ts';
 
 /**
@@ -87,12 +93,20 @@ export function checkAllCommand(
   checks: readonly CheckItem[],
   options: Pick<CheckOptions, 'withPermit'>,
 ): string[] {
+  const reader = new OptionReader('options', options);
+  const hold = encodeHold(reader);
+  reader.finish();
+  return ['SLUICE.CHECKALL', ...encodeChecks(checks), ...hold];
+}
+
+const encodeHold = (reader: OptionReader): string[] =>
+  reader.boolean('withPermit', false) ? ['HOLD'] : [];
+
+/** A limit, a key and a cost of each. */
+function encodeChecks(checks: readonly CheckItem[]): string[] {
   if (!Array.isArray(checks) || checks.length === 0 || checks.length > MAX_CHECKS)
     throw new ConfigError('checks', `a list of 1 to ${MAX_CHECKS} checks`, checks);
-  const reader = new OptionReader('options', options);
-  const withPermit = reader.boolean('withPermit', false);
-  reader.finish();
-  const args = checks.flatMap((check, n) => {
+  return checks.flatMap((check, n) => {
     const fields = new OptionReader(`checks[${n}]`, check);
     const limit = fields.optional('limit', isNonEmptyString, 'a non-empty string') ?? ANY_LIMIT;
     const plan = fields.optional('plan', isNonEmptyString, 'a non-empty string');
@@ -101,7 +115,6 @@ export function checkAllCommand(
     fields.finish();
     return [encodeLimit(limit, plan), key, cost];
   });
-  return ['SLUICE.CHECKALL', ...args, ...(withPermit ? ['HOLD'] : [])];
 }
 
 function readCheckOptions(options: CheckOptions): CheckOptions {
@@ -118,12 +131,33 @@ function readCheckOptions(options: CheckOptions): CheckOptions {
 /** The default `wait` of `acquire`. */
 const DEFAULT_WAIT_MS: Millis = 10_000;
 
-/** The command without its wait, which is known when it is sent. */
-export function readAcquire(key: string, options: AcquireOptions) {
-  const reader = new OptionReader('options', options);
+/** A command that waits, without its wait, which is known when it is sent. */
+export interface WaitingRequest {
+  readonly request: readonly string[];
+  readonly waitMs: Millis;
+  readonly signal: AbortSignal | undefined;
+}
+
+function readWait(reader: OptionReader): Omit<WaitingRequest, 'request'> {
   const waitMs = reader.duration('wait', DEFAULT_WAIT_MS);
   const isSignal = (value: unknown): value is AbortSignal => value instanceof AbortSignal;
-  const signal = reader.optional('signal', isSignal, 'an AbortSignal');
+  return { waitMs, signal: reader.optional('signal', isSignal, 'an AbortSignal') };
+}
+
+export function readAcquireAll(
+  checks: readonly CheckItem[],
+  options: AcquireAllOptions,
+): WaitingRequest {
+  const reader = new OptionReader('options', options);
+  const wait = readWait(reader);
+  const args = [...encodeHold(reader), ...encodeFlow(reader)];
+  reader.finish();
+  return { request: ['SLUICE.ACQUIREALL', ...encodeChecks(checks), ...args], ...wait };
+}
+
+export function readAcquire(key: string, options: AcquireOptions): WaitingRequest {
+  const reader = new OptionReader('options', options);
+  const wait = readWait(reader);
   const amount = encodeAmount(reader.pathOf('cost'), reader.get('cost') ?? 1);
   const names = ['limit', 'plan', 'withPermit', 'id'];
   const [limit, plan, withPermit, id] = names.map((name) => reader.get(name));
@@ -131,7 +165,7 @@ export function readAcquire(key: string, options: AcquireOptions) {
   reader.finish();
   const check = { limit, plan, withPermit, id } as CheckOptions;
   const request = [...encodeRequest('SLUICE.ACQUIRE', key, amount, check), ...flow];
-  return { request, waitMs, signal };
+  return { request, ...wait };
 }
 
 /** Each field of a flow is a keyword of SLUICE.ACQUIRE, in capitals. */

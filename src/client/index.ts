@@ -2,6 +2,7 @@
 
 export type { DaemonAddress } from './address.ts';
 export type {
+  AcquireAllOptions,
   AcquireOptions,
   CallReport,
   CheckItem,

@@ -48,3 +48,24 @@ export function emitProcessWarning(
   if (host.process?.emitWarning) host.process.emitWarning(text, options);
   else host.console?.warn?.(`SluiceWarning: ${text}`);
 }
+
+/** A warning that was emitted, as it is logged. */
+export interface ProcessWarning {
+  readonly code: string;
+  readonly reason: string;
+}
+
+/** What emits warnings: the process. */
+export interface WarningSource {
+  removeAllListeners(event: 'warning'): unknown;
+  on(event: 'warning', listener: (warning: Error & { readonly code?: string }) => void): unknown;
+}
+
+/** Node prints a warning as plain text by a listener: `act` takes its place. */
+export function redirectWarnings(
+  source: WarningSource,
+  act: (warning: ProcessWarning) => unknown,
+): void {
+  source.removeAllListeners('warning');
+  source.on('warning', ({ name, message, code }) => act({ code: code ?? name, reason: message }));
+}

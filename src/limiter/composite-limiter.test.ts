@@ -141,6 +141,74 @@ describe('composite limiter', () => {
     expect(log.indexOf('13000 direct')).toBe(102);
   });
 
+  describe('acquire: both limits have a queue all the time', () => {
+    /** Calls on one limit, in a queue that never ends; the two limits open half an interval apart. */
+    async function saturated(limitA: Limit, limitB: Limit) {
+      const clock = new VirtualClock();
+      const a = limiter({ name: 'a', limit: limitA, clock });
+      const b = limiter({ name: 'b', limit: limitB, clock });
+      const both = all([a, b]);
+      const grants: [name: string, at: number][] = [];
+      const note = (name: string) => () => grants.push([name, clock.now()]);
+      const fill = (from: typeof a, count: number): void => {
+        for (let n = 0; n < count; n++) void from.acquire('k').then(note(from.name));
+      };
+      fill(a, 3);
+      await clock.advanceAsync(500);
+      fill(b, 3);
+      await clock.advanceAsync(100);
+      const enter = (signal?: AbortSignal) => both.acquire('k', 1, { signal }).then(note('both'));
+      return { clock, a, b, grants, fill, enter };
+    }
+
+    test('a call on both is served in its turn, and so are the others', async () => {
+      const { clock, a, b, grants, fill, enter } = await saturated(per(1, 1), per(1, 1));
+      void enter();
+      for (const each of [a, b]) fill(each, 50);
+      await clock.advanceAsync(60_000);
+      const [, at] = grants.find(([name]) => name === 'both') ?? [];
+      expect(at).toBeLessThanOrEqual(5500);
+      expect(grants.length).toBe(107);
+      expect([a.stats().waiting, b.stats().waiting]).toEqual([0, 0]);
+    });
+
+    test('a fast limit does not stand still for a slow one', async () => {
+      const clock = new VirtualClock();
+      const fast = limiter({ name: 'fast', limit: per(10, 1), clock });
+      const slow = limiter({ name: 'slow', limit: per(0.1, 1), clock });
+      slow.check('k');
+      let served = 0;
+      const fill = (count: number): void => {
+        for (let n = 0; n < count; n++) void fast.acquire('k').then(() => served++);
+      };
+      fill(50); // the call has its turn here after 5 s, and then at the slow limit after 10 s
+      let at = Infinity;
+      void all([fast, slow])
+        .acquire('k')
+        .then(() => {
+          at = clock.now();
+        });
+      fill(500);
+      await clock.advanceAsync(20_000);
+      expect(at).toBeLessThan(10_200);
+      expect(served).toBeGreaterThanOrEqual(198);
+    });
+
+    test('several calls on both that overlap, one of which leaves: all others are served, none waits for another', async () => {
+      const { clock, a, b, grants, fill, enter } = await saturated(per(1, 1), per(1, 1));
+      const gone = new AbortController();
+      const left = enter(gone.signal).catch(() => 'left');
+      for (let n = 0; n < 5; n++) void enter();
+      for (const each of [a, b]) fill(each, 20);
+      await clock.advanceAsync(4700);
+      gone.abort();
+      await clock.advanceAsync(60_000);
+      await left;
+      expect(grants.filter(([name]) => name === 'both').length).toBeGreaterThanOrEqual(5);
+      expect([a.stats().waiting, b.stats().waiting]).toEqual([0, 0]);
+    });
+  });
+
   test('acquire: the same limiter and key twice is one call of both costs', async () => {
     const clock = new VirtualClock();
     const one = limiter({ limit: { concurrency: 3 }, clock });

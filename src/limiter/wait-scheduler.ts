@@ -192,6 +192,34 @@ export class WaitScheduler {
     return this.#enqueue(joined, request, now, limits);
   }
 
+  /**
+   * Keeps the turn of a call that waits at another limit: calls that arrived later wait until the returned function is
+   * called. In a full queue, or one in another order than that of arrival, no turn is kept.
+   */
+  keepTurn(request: PermitRequest & { readonly arrival: number }, now: Millis): () => void {
+    if (this.#options.order !== 'fifo' || this.#waiters.isFull) return () => {};
+    const { key, cost, partitionIndex, arrival } = request;
+    const id = this.#queueIdOf(key, partitionIndex);
+    const queue = this.#queues.get(id) ?? this.#createQueue(id, key, WHEN_SETTLED, now);
+    const waiter: QueuedWaiter = {
+      queue,
+      request: { ...request, check: () => deny(WHEN_SETTLED) },
+      cost,
+      arrival,
+      priority: 0,
+      enqueuedAt: now,
+      deadline: Infinity,
+      signal: undefined,
+      resolve: () => {},
+      reject: () => {},
+      isWaiting: true,
+    };
+    this.#add(waiter);
+    return () => {
+      if (waiter.isWaiting) this.#waiters.resolve(waiter, MOVED);
+    };
+  }
+
   /** Refuses all waiters. */
   close(): void {
     this.#waiters.close(CLOSED_REFUSAL);
@@ -299,15 +327,20 @@ export class WaitScheduler {
         reject,
         isWaiting: true,
       };
-      this.#waiters.add(waiter);
-      this.#queues.set(queue.id, queue);
-      queue.waiters.add(waiter);
-      this.#longest.onGrowth(queue);
+      this.#add(waiter);
       // The new first waiter may need less than the previous one.
       if (queue.waiters.size > 1 && queue.waiters.first === waiter) this.#drainQueue(queue, now);
       else this.#scheduleOpening(queue);
       this.#waiters.reschedule();
     });
+  }
+
+  #add(waiter: QueuedWaiter): void {
+    const { queue } = waiter;
+    this.#waiters.add(waiter);
+    this.#queues.set(queue.id, queue);
+    queue.waiters.add(waiter);
+    this.#longest.onGrowth(queue);
   }
 
   /** Grants waiters in order until one is refused. */

@@ -144,7 +144,7 @@ export class DurableObjectBackend implements RemoteBackend {
       const { reply, at } = await this.#send(operation, onLate);
       const { decision, token } = reply;
       if (decision.verdict === 'deny' || leaseId === undefined || token === undefined) {
-        this.#fallback.observe(key, cost, decision);
+        this.#fallback.observe(key, cost, decision, call.isWaiting);
         return { decision, decidedAt: at };
       }
       if (this.#isClosed) {
@@ -154,14 +154,16 @@ export class DurableObjectBackend implements RemoteBackend {
       this.#leases?.add(leaseId, key, cost, sentAt, token);
       return { decision, decidedAt: at, leaseId };
     } catch (error) {
-      return this.#undecided(key, cost, error);
+      return this.#undecided(key, cost, error, call.isWaiting);
     }
   }
 
   /** @throws {RejectedError} for a mistake in the configuration: only an outage has a fallback. */
-  #undecided(key: string, cost: number, error: unknown): RemoteDecision {
+  #undecided(key: string, cost: number, error: unknown, isWaiting = false): RemoteDecision {
     if (error instanceof RejectedError) throw error;
-    const decision = this.#isClosed ? decideUnavailable('deny') : this.#fallback.check(key, cost);
+    const decision = this.#isClosed
+      ? decideUnavailable('deny')
+      : this.#fallback.check(key, cost, isWaiting);
     return { decision, decidedAt: this.#clock.now(), fromFallback: true };
   }
 
@@ -185,12 +187,12 @@ export class DurableObjectBackend implements RemoteBackend {
       const { refusal } = reply;
       for (const [n, token] of reply.tokens.entries())
         if (leaseIds) leases?.add(leaseIds[n], key, costs[n], sentAt, token);
-      if (refusal) this.#fallback.observe(key, costs[granted], refusal);
+      if (refusal) this.#fallback.observe(key, costs[granted], refusal, true);
       const ids = leaseIds ? { leaseIds: leaseIds.slice(0, granted) } : {};
       return { granted, refusal, decidedAt: at, ...ids };
     } catch (error) {
       if (error instanceof RejectedError) return toBatchDecision(this.#refuseForGood());
-      return toBatchDecision(this.#undecided(key, costs[0], error));
+      return toBatchDecision(this.#undecided(key, costs[0], error, true));
     }
   }
 

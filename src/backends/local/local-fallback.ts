@@ -18,9 +18,10 @@ const MAX_RECONCILED_KEYS = 10_000;
 
 /** Decides while the server is unavailable. */
 export interface Fallback {
-  check(key: string, cost: number): Decision;
-  /** What the server has decided. */
-  observe(key: string, cost: number, decision: Decision): void;
+  /** `isWaiting`: the call waits on if it is refused, so no lock-out counts the refusal. */
+  check(key: string, cost: number, isWaiting?: boolean): Decision;
+  /** What the server has decided. `isWaiting` as of `check`. */
+  observe(key: string, cost: number, decision: Decision, isWaiting?: boolean): void;
   /** Lock-out: how attempts ended, so that those that the server has decided do not count as failures here. */
   report?(key: string, report: AttemptOutcome | 'refusal', count: number): void;
   /** The server is available again. */
@@ -41,6 +42,8 @@ export class LocalFallback implements Fallback {
   readonly #lower: LowerRemaining;
   /** What is left for a cost that was refused; undefined where a reply does not say what is left for all processes. */
   #leftAfterRefusal: ((cost: number, retryAfterMs: Millis) => number) | undefined;
+  /** True if a lock-out counts refusals. */
+  #countsRefusals: boolean;
   /** Keys of which the fallback granted something. */
   readonly #usedKeys = new Set<string>();
 
@@ -50,14 +53,20 @@ export class LocalFallback implements Fallback {
     this.#processes = processes;
     this.#lower = lower;
     this.#leftAfterRefusal = leftAfterRefusalOf(policy);
+    this.#countsRefusals = policy.recordRefusal !== undefined;
   }
 
   change(policy: Policy): void {
     this.#local.prepareChange(policy)?.();
     this.#leftAfterRefusal = leftAfterRefusalOf(policy);
+    this.#countsRefusals = policy.recordRefusal !== undefined;
   }
 
-  check(key: string, cost: number): Decision {
+  check(key: string, cost: number, isWaiting = false): Decision {
+    if (isWaiting && this.#countsRefusals) {
+      const peeked = this.#local.peek(key, this.#chargeOf(key, cost));
+      if (peeked.verdict === 'deny') return peeked;
+    }
     const decision = this.#checkPart(key, cost, this.#clock.now());
     if (decision.verdict !== 'deny' && this.#usedKeys.size < MAX_RECONCILED_KEYS)
       this.#usedKeys.add(key);
@@ -73,14 +82,20 @@ export class LocalFallback implements Fallback {
 
   undo(key: string, cost: number): void {
     const now = this.#clock.now();
-    const scaled = this.#local.peek(key, cost * this.#processes);
-    const isTooLarge = scaled.verdict === 'deny' && scaled.retryAfterMs === NEVER;
-    const charged = isTooLarge ? cost : cost * this.#processes;
+    const charged = this.#chargeOf(key, cost);
     this.#local.settle(key, { outcome: 'ignored', cost: charged, dueAt: now }, now);
   }
 
+  /** What `check` charges for a cost. */
+  #chargeOf(key: string, cost: number): number {
+    const scaled = this.#local.peek(key, cost * this.#processes);
+    const isTooLarge = scaled.verdict === 'deny' && scaled.retryAfterMs === NEVER;
+    return isTooLarge ? cost : cost * this.#processes;
+  }
+
   /** The reply of a bucket, window or quota says what is left for all processes. Of other limits, the calls of this process are counted. */
-  observe(key: string, cost: number, decision: Decision): void {
+  observe(key: string, cost: number, decision: Decision, isWaiting = false): void {
+    if (isWaiting && decision.verdict === 'deny' && this.#countsRefusals) return;
     const leftAfterRefusal = this.#leftAfterRefusal;
     if (leftAfterRefusal === undefined) {
       this.#local.checkNow(key, cost, this.#clock.now());

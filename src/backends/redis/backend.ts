@@ -99,25 +99,19 @@ export class RedisBackend implements PrefetchSource {
     try {
       const { value, at } = await this.#context.send(key, command);
       const decision = this.#read(value);
-      this.#observe(key, cost, decision, isWaiting);
+      this.#context.fallback.observe(key, cost, decision, isWaiting);
       return { decision, decidedAt: at };
     } catch {
-      return this.#fallbackDecision(key, cost);
+      return this.#fallbackDecision(key, cost, isWaiting);
     }
-  }
-
-  /** Tells the fallback, which counts refusals as well: that of a call that waits on is none yet. */
-  #observe(key: string, cost: number, decision: Decision, isWaiting: boolean): void {
-    if (isWaiting && decision.verdict === 'deny' && this.#policy.recordRefusal) return;
-    this.#context.fallback.observe(key, cost, decision);
   }
 
   #read(reply: ReplyValue): Decision {
     return decisionOf(reply, this.#context.ruleNames);
   }
 
-  #fallbackDecision(key: string, cost: number): RemoteDecision {
-    const decision = this.#context.fallback.check(key, cost);
+  #fallbackDecision(key: string, cost: number, isWaiting: boolean): RemoteDecision {
+    const decision = this.#context.fallback.check(key, cost, isWaiting);
     return { decision, decidedAt: this.#clock.now(), fromFallback: true };
   }
 
@@ -128,13 +122,14 @@ export class RedisBackend implements PrefetchSource {
       const [count, dueIn, last] = String(value).split(' ');
       const granted = Number(count);
       const lastDecision = this.#read(last);
-      this.#observe(key, costs[Math.min(granted, costs.length - 1)], lastDecision, true);
+      const lastCost = costs[Math.min(granted, costs.length - 1)];
+      this.#context.fallback.observe(key, lastCost, lastDecision, true);
       const refusal = granted < costs.length ? lastDecision : undefined;
       const remaining = lastDecision.verdict === 'allow' ? lastDecision.remaining : undefined;
       const lastDueInMs = Number(dueIn);
       return { granted, lastDueInMs, lookaheadMs: aheadMs, refusal, remaining, decidedAt: at };
     } catch {
-      return toBatchDecision(this.#fallbackDecision(key, costs[0]));
+      return toBatchDecision(this.#fallbackDecision(key, costs[0], true));
     }
   }
 
@@ -182,13 +177,13 @@ export class RedisBackend implements PrefetchSource {
       const command = `v${reservationId} ${cost}${isWaiting ? ' w' : ''}`;
       const { value, at } = await this.#context.send(key, command);
       const decision = this.#read(value);
-      this.#observe(key, cost, decision, isWaiting);
+      this.#context.fallback.observe(key, cost, decision, isWaiting);
       return { decision, decidedAt: at, ...(decision.verdict === 'allow' && { reservationId }) };
     } catch (error) {
       // If Redis has executed it, it expires, or this arrives sooner.
       if (wasSent(error))
         this.#context.unsent.keep(key, `u${reservationId}`, sentAt + RESERVATION_TTL_MS);
-      return this.#fallbackDecision(key, cost);
+      return this.#fallbackDecision(key, cost, isWaiting);
     }
   }
 
@@ -212,22 +207,22 @@ export class RedisBackend implements PrefetchSource {
     return chargeTogether(parts, isWaiting ? 'q' : 'n');
   }
 
-  jointCall(key: string, cost: number): JointCall {
-    return singlePart(this.jointPart(key, cost));
+  jointCall(key: string, cost: number, isWaiting: boolean): JointCall {
+    return singlePart(this.jointPart(key, cost, isWaiting));
   }
 
   /** `isBesideLease`: the lease of its limit is the next part. */
-  jointPart(key: string, cost: number, isBesideLease = false): JointPart {
+  jointPart(key: string, cost: number, isWaiting: boolean, isBesideLease = false): JointPart {
     return {
       context: this.#context,
       redisKey: this.#context.redisKeyOf(key),
       text: `${cost} ${isBesideLease ? '+' : '-'} ${this.#rulesText}`,
       read: (reply, at) => {
         const decision = this.#read(reply);
-        this.#context.fallback.observe(key, cost, decision);
+        this.#context.fallback.observe(key, cost, decision, isWaiting);
         return { decision, decidedAt: at };
       },
-      undecided: () => this.#fallbackDecision(key, cost),
+      undecided: () => this.#fallbackDecision(key, cost, isWaiting),
       undo: () => this.cancelFallback(key, cost),
     };
   }

@@ -111,9 +111,10 @@ export class CombinedBackend implements RemoteBackend {
     return chargeTogether(parts, isWaiting ? 'q' : 'n');
   }
 
-  jointCall(key: string, cost: number): JointCall {
+  jointCall(key: string, cost: number, isWaiting: boolean): JointCall {
+    const numbers = this.#numbers.jointPart(key, cost, isWaiting, true);
     return {
-      parts: [this.#numbers.jointPart(key, cost, true), this.#leases.jointPart(key, cost)],
+      parts: [numbers, this.#leases.jointPart(key, cost)],
       join: ([numbers, lease]) => this.#join(numbers, lease),
     };
   }

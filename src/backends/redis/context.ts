@@ -91,7 +91,7 @@ export function createRedisContext(
   const onItsClock = { ...context, clock: fallbackClock };
   const inner = scripts.fallback ?? createFallback(policy, onItsClock, config, send);
   const fallback: Fallback = {
-    check: (key, cost) => (batcher.isClosed ? decideUnavailable('deny') : inner.check(key, cost)),
+    check: (...call) => (batcher.isClosed ? decideUnavailable('deny') : inner.check(...call)),
     observe: inner.observe.bind(inner),
     report: (key, report, count) => inner.report?.(key, report, count),
     reconcile: inner.reconcile.bind(inner),

@@ -384,7 +384,7 @@ export class FairQueue {
       value === '-' ? undefined : grantOf(value, this.#options.ruleNames);
     const { announced, queue, cost } = waiter;
     if (reply?.decision.verdict === 'deny') queue.rule = reply.decision.rule;
-    if (reply) this.#options.fallback.observe(queue.key, cost, reply.decision);
+    if (reply) this.#options.fallback.observe(queue.key, cost, reply.decision, true);
     if (reply && reply.decision.verdict !== 'deny') {
       const { dueInMs, token, decision } = reply;
       const remaining = decision.verdict === 'allow' ? decision.remaining : undefined;
@@ -419,7 +419,7 @@ export class FairQueue {
   #tryFallback(waiter: QueuedWaiter): boolean {
     if (!waiter.isWaiting || waiter.isRequesting || waiter.isGranted) return true;
     const { fallback, clock } = this.#options;
-    const decision = fallback.check(waiter.queue.key, waiter.cost);
+    const decision = fallback.check(waiter.queue.key, waiter.cost, true);
     waiter.queue.fromFallback = true;
     if (decision.verdict !== 'deny') {
       this.#leaveQueue(waiter);

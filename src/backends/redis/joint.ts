@@ -35,7 +35,8 @@ export interface JointCall {
 
 /** A backend of this folder. */
 export interface JointMember {
-  jointCall(key: string, cost: number): JointCall;
+  /** `isWaiting`: the call waits on if it is refused. */
+  jointCall(key: string, cost: number, isWaiting: boolean): JointCall;
 }
 
 const isMember = (backend: object): backend is JointMember => 'jointCall' in backend;
@@ -63,7 +64,7 @@ export function chargeTogether(
   const calls: JointCall[] = [];
   for (const { backend, key, cost } of requests) {
     if (!isMember(backend)) return undefined;
-    calls.push(backend.jointCall(key, cost));
+    calls.push(backend.jointCall(key, cost, mode === 'q'));
   }
   const parts = calls.flatMap((call) => call.parts);
   if (!areOnOneNode(parts)) return undefined;

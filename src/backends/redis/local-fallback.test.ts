@@ -6,6 +6,7 @@ import { nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisFixture } from '../../../test/support/redis-fixture.ts';
 import { redisServer } from '../../../test/support/services.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
+import { all } from '../../limiter/composite-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import { Permit } from '../../limiter/permit.ts';
 import type { Limit } from '../../policies/limit.ts';
@@ -66,6 +67,19 @@ describe.skipIf(redisServer() === undefined)('local fallback', () => {
     const pair = pairOf({ bucket: { rate: '1/h', burst: 3 } });
     expect(await grantsOf(pair)).toBe(3);
     await duringOutage(pair, async () => expect(await grantsOf(pair)).toBe(0));
+  });
+
+  test('lockout on refusals: a call that waits during an outage counts when it is refused in the end', async () => {
+    const lockout = { on: 'refusal', after: 4, within: '1h', lock: '1h' } as const;
+    const [api, other] = pairOf({ all: [{ bucket: { rate: '20/s', burst: 1 } }, { lockout }] });
+    const both = all([api, limiter({ name: 'open', limit: { bucket: { rate: 1000 } } })]);
+    await duringOutage([api, other], async () => {
+      const wait = { wait: '20s' } as const;
+      const calls = Array.from({ length: 8 }, (_, n) =>
+        (n % 2 ? api : both).acquire('key', 1, wait),
+      );
+      for (const { verdict } of await Promise.all(calls)) expect(verdict).toBe('allow');
+    });
   });
 
   test('window: an outage grants what was left, and it is counted afterwards', async () => {

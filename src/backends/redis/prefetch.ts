@@ -116,8 +116,8 @@ export class PrefetchBackend extends DelegatingRemoteBackend<PrefetchSource> {
     return this.inner.chargeTogether(parts, isWaiting);
   }
 
-  jointCall(key: string, cost: number): JointCall {
-    return this.inner.jointCall(key, cost);
+  jointCall(key: string, cost: number, isWaiting: boolean): JointCall {
+    return this.inner.jointCall(key, cost, isWaiting);
   }
 
   /** Tokens that were prefetched stay here: they are part of what is new. */

@@ -9,7 +9,7 @@ import { ConfigError } from '../../core/errors.ts';
 import { requireValidName } from '../../core/name.ts';
 import { OptionReader, readEachInSteps } from '../../core/options.ts';
 import type { Steps } from '../../core/steps.ts';
-import { type Pattern, readPatternsInSteps } from '../keys/pattern.ts';
+import { type Pattern, readPatternsInSteps, requireFewRegexes } from '../keys/pattern.ts';
 import { NO_PATTERNS, PatternTable, type PatternTableData } from '../keys/pattern-table.ts';
 import type { ReadLines } from '../keys/text-file.ts';
 import type { NamedRule, NamedRules } from './named-rules.ts';
@@ -126,6 +126,7 @@ export function* readOverrides(
     const got = described(`${rules.size} of them`);
     throw new ConfigError(path, `at most ${MAX_OVERRIDE_RULES} different rules`, got);
   }
+  requireFewRegexes(patternsOf(overrides), path);
   return yield* collect(overrides);
 }
 

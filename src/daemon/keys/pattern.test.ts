@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { readLimits } from '../config/limits.ts';
 import { toBinaryKey } from './binary-key.ts';
 import { bestMatch, MATCH_ALL, readPattern, readPatterns } from './pattern.ts';
 import type { ReadLines } from './text-file.ts';
@@ -89,6 +90,19 @@ describe('pattern', () => {
     expect(matches({ regex: '(a+)+b' }, long)).toBe(false);
     expect(matches({ regex: '(a|aa)+$' }, `${long}b`)).toBe(false);
     expect(matches('*a*a*a*a*a*a*a*a*b', long)).toBe(false);
+  });
+
+  test('more than 100 regular expressions in a list: are refused, with what to write instead', () => {
+    const list = (count: number) =>
+      Array.from({ length: count }, (_, n) => ({ regex: `bot-${n}.*` }));
+    expect(readPatterns([...list(100), 'ip:*', 'alice'], 'deny')).toHaveLength(102);
+    expect(() => readPatterns([...list(101), 'ip:*'], 'deny')).toThrow(
+      'expected `deny` to be a list with at most 100 regular expressions: write prefixes, globs or networks, of which there may be many, or join expressions with |, got 101',
+    );
+    const overrides = list(101).map((match) => ({ match, bucket: { rate: '1/s' } }));
+    expect(() => readLimits({ api: { bucket: { rate: '1/s' }, overrides } }, 'limits')).toThrow(
+      'expected `limits.api.overrides` to be a list with at most 100 regular expressions',
+    );
   });
 
   test('glob: matches like the equivalent regular expression', () => {

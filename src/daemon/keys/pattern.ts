@@ -47,6 +47,9 @@ export interface Pattern {
 
 const MAX_PATTERN_CHARS = 1000;
 
+/** Regular expressions in one list: each is tried on every key whose route is not cached, and no index can skip one. */
+const MAX_REGEXES = 100;
+
 /** More than a network of 128 bits. */
 const EXACT_SPECIFICITY = 1_000_000;
 /** More than `MAX_PATTERN_CHARS`; the prefix length is added. */
@@ -120,7 +123,17 @@ export function* readPatternsInSteps(
   );
   const patterns: Pattern[] = [];
   for (const list of lists) for (const pattern of list) patterns.push(pattern); // faster than `flat`
+  requireFewRegexes(patterns, path);
   return patterns;
+}
+
+/** @throws {ConfigError} */
+export function requireFewRegexes(patterns: Iterable<Pattern>, path: string): void {
+  let count = 0;
+  for (const { written } of patterns) if ('regex' in written) count++;
+  if (count <= MAX_REGEXES) return;
+  const expected = `a list with at most ${MAX_REGEXES} regular expressions: write prefixes, globs or networks, of which there may be many, or join expressions with |`;
+  throw new ConfigError(path, expected, count);
 }
 
 function* readItem(value: unknown, path: string, readLines: ReadLines): Steps<readonly Pattern[]> {

@@ -138,10 +138,15 @@ function takeInShadow(
   }
 }
 
-function requireNoneInFlight({ concurrencyLimits, remote }: Route): void {
+/** The first limit of a route that counts calls in flight, and so has no batches. */
+export function inFlightLimitOf({ concurrencyLimits, remote }: Route): AppliedLimit | undefined {
   const countsInFlight = ({ limiter }: AppliedLimit): boolean =>
     (limiter as AsyncLimiter).countsInFlight;
-  const found = concurrencyLimits[0] ?? remote.find(countsInFlight);
+  return concurrencyLimits[0] ?? remote.find(countsInFlight);
+}
+
+function requireNoneInFlight(route: Route): void {
+  const found = inFlightLimitOf(route);
   if (found)
     throw new ConfigError(
       'limit',

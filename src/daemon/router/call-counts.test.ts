@@ -66,8 +66,8 @@ describe('router: calls by key', () => {
     void router.checkRouted(routed({ key: 'job:a', wantsPermit: true }));
     void router.checkWithStatus(routed({ key: 'user:b' }));
     const sent = { key: 'user:c' };
-    await router.acquire(routed(sent), { waitMs: 0, sent, signal: undefined });
-    await router.acquire(routed({ key: 'mallory' }), { waitMs: 0, sent, signal: undefined });
+    await router.acquire(routed(sent), sent, { waitMs: 0, signal: undefined });
+    await router.acquire(routed({ key: 'mallory' }), sent, { waitMs: 0, signal: undefined });
     void router.takeUpTo(routed({ key: 'user:d', cost: 5 }), 5);
     expect(counted()).toEqual({
       'slots: job:a': 1,
@@ -83,6 +83,7 @@ describe('router: calls by key', () => {
     const { router, routed, counted } = setUp();
     const part = (limit: string, key: string): JointPart => ({
       limit,
+      key,
       request: routed({ limit, key }),
     });
     void checkAll(router, [part('login', 'user:a'), part('slots', 'job:b')], false);

@@ -22,7 +22,7 @@ function setUp(limits: unknown, extra: Parameters<typeof createRouter>[0] = {}) 
       const limit = name === '*' ? undefined : name;
       const request = router.route({ limit, key, cost });
       if (!request) throw new Error(`unknown limit ${name}`);
-      return { limit, request };
+      return { limit, key, request };
     });
   const ask = (...items: Item[]): CheckResult =>
     checkAll(router, partsOf(items), false) as CheckResult;

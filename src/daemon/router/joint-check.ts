@@ -23,16 +23,18 @@ import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import { isConcurrencyLimit } from './limiter-registry.ts';
 import { permitBytes } from './permits.ts';
 import { type CheckResult, PERMITS_FULL, type RoutedRequest } from './request.ts';
-import { type AppliedLimit, limiterKeyOf } from './route.ts';
+import { type AppliedLimit, limiterKeyOf, type StaticVerdict } from './route.ts';
 import type { Router } from './router.ts';
 import { shedAll } from './shed.ts';
+import type { LocalCall } from './waiting-call.ts';
 
 /** The most checks in one question. */
 export const MAX_JOINT_CHECKS = 32;
 
-/** One check of a question: the limit that it names, if any, and its route. */
+/** One check of a question: the limit that it names, if any, and the key, as they were sent, and its route. */
 export interface JointPart {
   readonly limit: string | undefined;
+  readonly key: string;
   readonly request: RoutedRequest;
 }
 
@@ -57,33 +59,59 @@ export function checkAll(
   parts: readonly JointPart[],
   holdsPermit: boolean,
 ): CheckResult | Promise<CheckResult> {
-  const isListed = ({ request: { route } }: JointPart): boolean =>
-    route.staticVerdict !== undefined;
-  const denied = parts.find(({ request }) => request.route.staticVerdict?.isAllowed === false);
-  const listed = denied ?? (parts.every(isListed) ? parts[0] : undefined);
-  if (listed?.request.route.staticVerdict)
-    return router.staticResult(listed.request.route.staticVerdict, listed.request);
-  if (router.overload.isShedding)
-    return shedAll(
-      router,
-      parts.map(({ request }) => request),
-    );
-  for (const { request } of parts) router.countCall(request);
-  const charges = chargesOf(parts);
-  const wantsPermit = holdsPermit && charges.some(({ cost }) => cost > 0);
-  for (const { request } of parts) router.permitUse.note({ ...request, wantsPermit });
+  const early = decideEarly(router, parts);
+  if (early) return early;
+  const { check, charges } = beginCheck(router, parts, holdsPermit);
   const record = (result: CheckResult): CheckResult => recordRefusal(router, charges, result);
-  const result = new JointCheck(router, charges, wantsPermit).run();
+  const result = check.run();
   return result instanceof Promise ? result.then(record) : record(result);
 }
 
+/** The part that decides without counting: one on a deny list, or the first of all if no limit counts any. */
+export function listedPart(parts: readonly JointPart[]): JointPart | undefined {
+  const denied = parts.find(({ request }) => request.route.staticVerdict?.isAllowed === false);
+  const isListed = ({ request }: JointPart): boolean => request.route.staticVerdict !== undefined;
+  return denied ?? (parts.every(isListed) ? parts[0] : undefined);
+}
+
+export const staticResult = (router: Router, { request }: JointPart): CheckResult =>
+  router.staticResult(request.route.staticVerdict as StaticVerdict, request);
+
+/** By a list, or because checks are shed. */
+function decideEarly(router: Router, parts: readonly JointPart[]): CheckResult | undefined {
+  const listed = listedPart(parts);
+  if (listed) return staticResult(router, listed);
+  const requests = parts.map(({ request }) => request);
+  return router.overload.isShedding ? shedAll(router, requests) : undefined;
+}
+
+/** Counts the calls of all keys. */
+export function beginCheck(router: Router, parts: readonly JointPart[], holdsPermit: boolean) {
+  for (const { request } of parts) router.countCall(request);
+  const check = createCheck(router, parts, holdsPermit);
+  const { wantsPermit } = check;
+  for (const { request } of parts) router.permitUse.note({ ...request, wantsPermit });
+  return { check, charges: check.charges };
+}
+
+/** Of parts of which at least one is counted. */
+export function createCheck(
+  router: Router,
+  parts: readonly JointPart[],
+  holdsPermit: boolean,
+): JointCheck {
+  const charges = chargesOf(parts);
+  return new JointCheck(router, charges, holdsPermit && charges.some(({ cost }) => cost > 0));
+}
+
 /** A refusal counts as one of the check that reached the limit. */
-function recordRefusal(
+export function recordRefusal(
   router: Router,
   charges: readonly Charge[],
   result: CheckResult,
 ): CheckResult {
   if (result.decision.verdict !== 'deny') return result;
+  if (result.staticVerdict) return result; // recorded already
   const { request, cost } =
     charges.find(({ applied }) => applied.name === result.limit) ?? charges[0];
   return router.refused({ ...request, cost }, result);
@@ -117,23 +145,24 @@ export function chargesOf(parts: readonly JointPart[]): readonly Charge[] {
   return [...sums.values()];
 }
 
-class JointCheck {
+/** Charges all limits, or none. */
+export class JointCheck {
   readonly #router: Router;
-  readonly #charges: readonly Charge[];
-  readonly #wantsPermit: boolean;
+  readonly charges: readonly Charge[];
+  readonly wantsPermit: boolean;
   readonly #local: readonly LocalCharge[];
   /** Local limits on calls in flight that are only peeked at: without a permit nothing would end the call. */
   readonly #peeked: readonly LocalCharge[];
   /** The other local limits as one, which takes the charges of all. */
   readonly #taker: CompositeLimiter | undefined;
-  readonly #remote: readonly RemoteCall[];
+  readonly remote: readonly RemoteCall[];
   /** The cost of every charge; undefined if they differ. */
   readonly #cost: number | undefined;
 
   constructor(router: Router, charges: readonly Charge[], wantsPermit: boolean) {
     this.#router = router;
-    this.#charges = charges;
-    this.#wantsPermit = wantsPermit;
+    this.charges = charges;
+    this.wantsPermit = wantsPermit;
     const [{ cost }] = charges;
     this.#cost = charges.every((each) => each.cost === cost) ? cost : undefined;
     const active = charges.filter(({ applied }) => !applied.limit.shadow);
@@ -142,16 +171,30 @@ class JointCheck {
       !wantsPermit && isConcurrencyLimit(limiter);
     this.#peeked = this.#local.filter(isPeeked);
     this.#taker = this.#combine(this.#local.filter((charge) => !isPeeked(charge)));
-    this.#remote = active.flatMap(remoteCallOf);
+    this.remote = active.flatMap(remoteCallOf);
+  }
+
+  /** All local limits as one, for a call that waits. */
+  get local(): LocalCall | undefined {
+    const limits = this.#combine(this.#local);
+    const [{ key }] = this.charges;
+    const isCounting = ({ limiter }: LocalCharge): boolean => !isConcurrencyLimit(limiter);
+    const counting = this.#combine(this.#local.filter(isCounting));
+    return limits && { limits, counting, key, cost: this.#callCost };
+  }
+
+  /** Everything is charged, after a wait. */
+  admit(remaining: number, permits: readonly Permit[]): CheckResult {
+    return this.#finish({ permits, remaining: Math.min(remaining, this.#leastLeft()) });
   }
 
   /** A promise only if a remote limit is asked. */
   run(): CheckResult | Promise<CheckResult> {
     const taken = this.#refusedInFlight() ?? this.#takeLocal();
     if (!('permits' in taken)) return taken;
-    if (this.#remote.length === 0) return this.#finish(taken);
+    if (this.remote.length === 0) return this.#finish(taken);
     const result = this.#takeRemote(taken);
-    for (const { applied } of this.#charges) applied.pending.add(result);
+    for (const { applied } of this.charges) applied.pending.add(result);
     return result;
   }
 
@@ -170,9 +213,9 @@ class JointCheck {
 
   /** Takes from all local limits, or returns the refusal. */
   #takeLocal(): Taken | CheckResult {
-    const [{ key }] = this.#charges;
+    const [{ key }] = this.charges;
     if (!this.#taker) return { permits: [], remaining: this.#leastLeft() };
-    if (!this.#wantsPermit) {
+    if (!this.wantsPermit) {
       const result = this.#taker.checkNamed(key, this.#callCost);
       if (result.decision.verdict === 'deny') return result;
       return { permits: [], remaining: this.#leastLeft() };
@@ -192,33 +235,33 @@ class JointCheck {
 
   /** Takes from all remote limits or from none; a refusal returns what was taken from local ones. */
   async #takeRemote(local: Taken): Promise<CheckResult> {
-    const acquired = await acquireAll(this.#remote);
+    const acquired = await acquireAll(this.remote);
     if (Array.isArray(acquired)) {
       const left = acquired.map(({ remaining = Infinity }) => remaining);
       const remaining = Math.min(local.remaining, ...left);
       return this.#finish({ permits: [...local.permits, ...acquired], remaining });
     }
     for (const earlier of local.permits) earlier.settle({ outcome: 'ignored' });
-    if (!this.#wantsPermit) this.#giveBackLocal();
+    if (!this.wantsPermit) this.#giveBackLocal();
     const { limit, reason } = acquired;
     const known = reason === 'unavailable' && { reason };
     return { decision: decisionOfRefusal(acquired), limit, ...known };
   }
 
   #giveBackLocal(): void {
-    const [{ key }] = this.#charges;
+    const [{ key }] = this.charges;
     this.#taker?.settle(key, { outcome: 'ignored', cost: this.#callCost });
   }
 
   /** Everything is charged: counts in shadow limits, and keeps the permits or settles them. */
   #finish({ permits, remaining }: Taken): CheckResult {
     const decision = allow(remaining);
-    for (const { applied, request, cost } of this.#charges)
+    for (const { applied, request, cost } of this.charges)
       if (applied.limit.shadow) this.#router.countInShadow(applied, { ...request, cost });
-    if (!this.#wantsPermit) for (const permit of permits) permit.settle();
-    if (!this.#wantsPermit || permits.length === 0) return { decision };
+    if (!this.wantsPermit) for (const permit of permits) permit.settle();
+    if (!this.wantsPermit || permits.length === 0) return { decision };
     const held = this.#cost === undefined ? permits.map(withoutUsed) : permits;
-    const bytes = this.#charges.reduce((sum, { key }) => sum + permitBytes(key, 1), 0);
+    const bytes = this.charges.reduce((sum, { key }) => sum + permitBytes(key, 1), 0);
     const permit = this.#router.permits.add(held, bytes);
     return permit === undefined ? PERMITS_FULL : { decision, permit };
   }

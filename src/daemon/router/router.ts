@@ -14,7 +14,7 @@ import type { Hasher, KeyHash } from '../../core/hash.ts';
 import { type Random, systemRandom } from '../../core/random.ts';
 import { decisionOfRefusal, type Permit, type Refusal } from '../../limiter/permit.ts';
 import { RememberedCalls } from '../../limiter/remembered-calls.ts';
-import { acquireAll } from '../../limiter/remote-charge.ts';
+import { acquireAll, type RemoteCall } from '../../limiter/remote-charge.ts';
 import type { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import { CallRecorder, type CallSource } from '../calls/call-recorder.ts';
 import type { GapSampler } from '../calls/gap-sampler.ts';
@@ -51,6 +51,7 @@ import type { RouteIndex, RoutesConfig } from './route-index.ts';
 import { type RouteControls, RouteTable } from './routes.ts';
 import { type LoadShedder, SHEDS_NOTHING, shed, shedOpen } from './shed.ts';
 import { type WaitBounds, Waiting, type WaitLimits } from './waiting.ts';
+import type { WaitingCall } from './waiting-call.ts';
 
 /** A cost of 0 takes nothing: a question. */
 const NO_SOURCES: readonly CallSource[] = [];
@@ -62,10 +63,16 @@ const THROTTLE_CALLS = [{ id: THROTTLE_SOURCE.name, about: THROTTLE }];
 const SHED_THROTTLE = { ...THROTTLE, reason: 'overload' };
 const SHED_THROTTLE_SOURCE = { name: 'overload CL.THROTTLE' };
 
+/** The limit and the key of a request as the client sent them. */
+type SentRequest = Pick<CheckRequest, 'limit' | 'key'>;
+
+const remoteCallsOf = ({ route, key, cost }: RoutedRequest): readonly RemoteCall[] =>
+  route.remote.map((one) => ({ limiter: one.limiter, key: limiterKeyOf(one, key), cost }));
+
 export class Router {
   readonly permits: PermitRegistry;
   readonly registry: LimiterRegistry;
-  readonly waiting: Waiting;
+  readonly waiting = new Waiting();
   readonly permitUse = new PermitUse();
   /** Who is denied, and by what. */
   readonly denials: DenialRecorder;
@@ -104,12 +111,6 @@ export class Router {
     this.denials = denials;
     this.#hasher = hasher;
     this.#routeTable = new RouteTable(config, registry, controls);
-    this.waiting = new Waiting({
-      decideUncounted: (request) =>
-        this.overload.isShedding ? shed(this, request) : this.#run(request),
-      admit: (request, remaining, permits) => this.#admit(request, remaining, permits),
-      reroute: (request, sent) => this.route({ ...request, ...sent }),
-    });
     this.#configureWaiting(config);
   }
 
@@ -292,15 +293,36 @@ export class Router {
     return this.#remembered.once(question, id, () => decide(known));
   }
 
-  /** `checkRouted`, waiting if need be. Rejects only if the signal aborts. */
-  acquire(request: RoutedRequest, limits: WaitLimits): Promise<CheckResult> {
+  /**
+   * `checkRouted`, waiting if need be. `sent`: the limit and the key as they were sent, to find the route again after a
+   * reload. Rejects only if the signal aborts.
+   */
+  acquire(request: RoutedRequest, sent: SentRequest, limits: WaitLimits): Promise<CheckResult> {
     if (request.route.settledLimits.length > 0) this.permitUse.note(request);
     this.countCall(request);
     return this.waiting
-      .acquire(request, limits)
+      .acquire(this.#waitingCall(request, sent), limits)
       .then((result) =>
         isAllowResult(result) || result.staticVerdict ? result : this.refused(request, result),
       );
+  }
+
+  #waitingCall(request: RoutedRequest, sent: SentRequest): WaitingCall {
+    const { route, key, cost, wantsPermit } = request;
+    const { local: counting, localWithPermits: limits } = route;
+    return {
+      limiters: route.applied.map(({ limiter }) => limiter),
+      key,
+      wantsPermit,
+      local: limits && { limits, counting, key, cost },
+      remote: remoteCallsOf(request),
+      decideUncounted: () => (this.overload.isShedding ? shed(this, request) : this.#run(request)),
+      admit: (remaining, permits) => this.#admit(request, remaining, permits),
+      reroute: () => {
+        const next = this.route({ ...request, ...sent });
+        return next && this.#waitingCall(next, sent);
+      },
+    };
   }
 
   /** `checkRouted`, with the status of each rule in the result where one lookup yields both. */
@@ -411,10 +433,7 @@ export class Router {
   /** Acquires from all remote limits or from none; a refusal returns what was taken from local ones. */
   async #acquireRemote(request: RoutedRequest, local: LocalResult): Promise<CheckResult> {
     const { route, key, cost, wantsPermit } = request;
-    const acquired = await acquireAll(
-      route.remote.map((one) => ({ limiter: one.limiter, key: limiterKeyOf(one, key), cost })),
-      request.id,
-    );
+    const acquired = await acquireAll(remoteCallsOf(request), request.id);
     if (!Array.isArray(acquired)) {
       for (const earlier of local.permits) earlier.settle({ outcome: 'ignored' });
       if (!wantsPermit) route.local?.settle(key, { outcome: 'ignored', cost });

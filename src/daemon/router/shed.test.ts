@@ -88,7 +88,7 @@ describe('shed checks', () => {
   test('several checks as one: counts one, and one that fails closed denies', () => {
     const { router, route, shed } = setUp({ deny: ['bad'], limits: LIMITS });
     const ask = (...keys: string[]) => {
-      const parts = keys.map((key) => ({ limit: undefined, request: route(key) }));
+      const parts = keys.map((key) => ({ limit: undefined, key, request: route(key) }));
       return checkAll(router, parts, false) as CheckResult;
     };
     expect(ask('api:1', 'page:1')).toMatchObject({

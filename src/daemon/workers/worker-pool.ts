@@ -19,6 +19,7 @@ import { forkWorker } from '../files/built-files.ts';
 import type { Accept } from '../server/listeners.ts';
 import { RelayedSocket } from '../server/relayed-socket.ts';
 import { Frame, FrameChannel } from './frame-channel.ts';
+import { logWorkerWarning, type WarningMessage } from './worker-warnings.ts';
 
 const START_MS: Millis = 10_000;
 const PING_MS: Millis = 1_000;
@@ -112,7 +113,7 @@ export class WorkerPool {
 
   async #startOne(): Promise<void> {
     const startedAt = systemClock.now();
-    const worker = new Worker((reason) => {
+    const worker = new Worker(this.#log, (reason) => {
       if (!this.#workers.delete(worker) || this.#isClosing) return;
       this.#log('warn', 'worker ended', { pid: worker.pid, reason });
       this.#restartLater();
@@ -165,7 +166,7 @@ class Worker {
   #isReady = false;
   #missedPings = 0;
 
-  constructor(onEnd: (reason: string) => void) {
+  constructor(log: Log, onEnd: (reason: string) => void) {
     const stdio = ['ignore', 'ignore', 'inherit', 'ipc', 'pipe'] as const;
     // Without the environment, which may hold secrets.
     this.#child = forkWorker({ stdio: [...stdio], execArgv: [], env: {} });
@@ -179,6 +180,9 @@ class Worker {
         this.kill(); // one that can no longer relay is of no use
       },
     });
+    this.#child.on('message', (message: WarningMessage) =>
+      logWorkerWarning(log, this.pid, message),
+    );
     this.ready = new Promise((resolve) => {
       const cancel = schedule(
         systemClock,

@@ -11,6 +11,7 @@ import { type Millis, schedule, systemClock } from '../../core/clock.ts';
 import { KEEP_ALIVE_MS } from '../server/keep-alive.ts';
 import { reuseReadBuffer } from '../server/read-buffer.ts';
 import { Frame, FrameChannel } from './frame-channel.ts';
+import { sendWarnings } from './worker-warnings.ts';
 
 /** The file descriptor of the socket pair. */
 const CHANNEL_FD = 4;
@@ -120,5 +121,6 @@ process.on('message', ({ id }: { readonly id: number }, accepted: Socket | undef
 /** A terminal or a service manager sends signals to the whole group: the daemon acts on them, and ends its workers. */
 for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP']) process.on(signal, () => {});
 
+sendWarnings(process, (message) => process.connected && process.send?.(message));
 process.title = 'sluice worker';
 channel.send(Frame.PING, 0);

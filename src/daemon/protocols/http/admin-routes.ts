@@ -149,7 +149,7 @@ const helpText = ({ version, backendPages }: AdminContext): string => `sluice ${
   GET  /check?key=alice[&limit=api][&cost=1][&hold=1][&plan=pro][&status=403]   200, or 429, 503, 403
   GET  /check;limit=api&status=429/PATH   the same for a proxy that appends the client's path
   POST /check    the same as a form or JSON
-  GET  /check?check=LIMIT[@COST],KEY&check=…   several limits and keys as one check; POST {"checks": […]}
+  GET  /check?check=LIMIT[@COST],KEY&check=…   several limits and keys as one check, also with &wait=2s; POST {"checks": […]}
   POST /batch    [{"key": "alice"}, …]: results in the same order
   POST /settle   {"permit": "1", "outcome": "ok", "used": 1, "rttMs": 20, "retryAfterMs": 500}
   POST /report?key=alice&attempt=failure[&limit=login]   how a login ended, for a lock-out: success or failure

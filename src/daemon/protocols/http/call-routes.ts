@@ -8,6 +8,7 @@
  */
 
 import { ConfigError } from '../../../core/errors.ts';
+import { inFlightLimitOf } from '../../router/batch.ts';
 import { reportAttempt } from '../../router/report.ts';
 import type { RoutedRequest, TakeResult } from '../../router/request.ts';
 import type { Router } from '../../router/router.ts';
@@ -99,6 +100,8 @@ const takeUpTo =
     if (isHttpResponse(params)) return params;
     const routed = route(request[0], { ...params, cost: params.max, status: undefined });
     if (isHttpResponse(routed)) return routed;
+    const inFlight = inFlightLimitOf(routed.route);
+    if (inFlight && !inFlight.limit.expose) return NO_BATCHES;
     const respond = (result: TakeResult): HttpResponse => jsonResponse(200, result);
     return orBadRequest(() => {
       const result = router.takeUpTo(routed, params.max);
@@ -131,3 +134,9 @@ function orBadRequest(respond: () => EventualResponse): EventualResponse {
 
 const unknownPermit = (permit: string): HttpResponse =>
   problemResponse(404, `Permit ${preview(permit)} is unknown, settled or expired.`);
+
+/** Without the name of the limit: it is not exposed. */
+const NO_BATCHES = problemResponse(
+  400,
+  'expected `key` to be one whose limits do not count calls in flight: use check',
+);

@@ -5,7 +5,7 @@
  *     GET  /check?limit=&key=&cost=&hold=1&wait=2s&plan=   200, or 429, 503, 403: for programs and proxies (auth_request)
  *     GET  /check;limit=&cost=/path                   the same for a proxy that appends the client's path (ext_authz)
  *     POST /batch   POST /settle                      many checks at once; the outcome of a call
- *     GET  /check?check=limit,key&check=…             several limits and keys as one check; POST {"checks": […]}
+ *     GET  /check?check=limit,key&check=…&wait=2s     several limits and keys as one check; POST {"checks": […]}
  *     POST /report                                    how an attempt of a key ended, for a lock-out
  *     POST /take   POST /give                         as many as there are; what was not used
  *     GET  /healthz /readyz                           liveness; readiness
@@ -17,7 +17,9 @@
 import type { Millis } from '../../../core/clock.ts';
 import { isId } from '../../../limiter/remembered-calls.ts';
 import { checkAll, type JointPart } from '../../router/joint-check.ts';
+import { acquireAll, rerouted } from '../../router/joint-wait.ts';
 import { type CheckResult, mayLeave, type RoutedRequest } from '../../router/request.ts';
+import type { WaitLimits } from '../../router/waiting.ts';
 import { CLIENT_LEFT } from '../../server/client-signal.ts';
 import type { Turns } from '../../server/turns.ts';
 import {
@@ -244,8 +246,8 @@ export class HttpHandler {
     const id = params.id ?? (params.idHeader && soleHeader(request, params.idHeader));
     if (id !== undefined && !isId(id))
       return withStatus(problemResponse(400, invalidId(id).detail), params.status);
-    if (params.waitMs !== undefined)
-      return this.#waitFor(request, params, params.waitMs, routed, id);
+    const { waitMs } = params;
+    if (waitMs !== undefined) return this.#waitFor(request, { ...params, waitMs }, routed, id);
     const { router } = this.#context;
     const result =
       id === undefined
@@ -273,39 +275,54 @@ export class HttpHandler {
       if (typeof limit === 'object') return withStatus(limit, status);
       const routed = router.route({ limit, key, cost });
       if (!routed) return withStatus(unknownLimitResponse(limit ?? '', `checks[${n}]: `), status);
-      parts.push({ limit, request: routed });
+      parts.push({ limit, key, request: routed });
     }
-    const result = await checkAll(router, parts, wantsPermit);
-    return this.#responder.respondToAll({ status, cost: 1 }, parts, result);
+    const { waitMs } = params;
+    if (waitMs === undefined) {
+      const result = await checkAll(router, parts, wantsPermit);
+      return this.#responder.respondToAll({ status, cost: 1 }, parts, result);
+    }
+    return this.#waiting(request, { ...params, waitMs }, async (limits) => {
+      const result = await acquireAll(router, parts, wantsPermit, limits);
+      const partsNow = rerouted(router, parts) ?? parts;
+      return this.#responder.respondToAll({ status, cost: 1 }, partsNow, result);
+    });
   }
 
-  async #waitFor(
+  #waitFor(
     request: RequestHead,
-    params: CheckParams,
-    waitMs: Millis,
+    params: WaitParams & CheckParams,
     routed: RoutedRequest,
     id: string | undefined,
   ): Promise<HttpResponse> {
     const { router, extractKey } = this.#context;
-    const { maxWaitMs } = router.waiting.bounds;
-    if (waitMs > maxWaitMs)
-      return withStatus(problemResponse(400, waitTooLong(maxWaitMs, waitMs).detail), params.status);
-    try {
+    return this.#waiting(request, params, async (limits) => {
       const limit = this.#limitWithPlan(request, params) as string | undefined; // known: it has a route
       const { key = extractKey?.(request) ?? '' } = params;
-      const { clientLeft: signal } = request.socket;
-      const { flow } = params;
       const sent = { limit, key };
-      // The client has closed its sending side, and reads the response if it has not left.
-      const limits = signal?.aborted
-        ? { waitMs: 0, sent, signal: undefined, flow }
-        : { waitMs, sent, signal, flow };
       const result = await (id === undefined
-        ? router.acquire(routed, limits)
-        : router.once(routed, id, (known) => router.acquire(known, limits)));
+        ? router.acquire(routed, sent, limits)
+        : router.once(routed, id, (known) => router.acquire(known, sent, limits)));
       // A reload or an override may have put other limits on the route of a call that waited.
       const routedNow = router.route({ ...routed, limit, key }) ?? routed;
-      return await this.#responder.respond(params, routedNow, result);
+      return this.#responder.respond(params, routedNow, result);
+    });
+  }
+
+  /** Runs a call that waits at most as long as the daemon allows, and while its client is there. */
+  async #waiting(
+    { socket: { clientLeft: signal } }: RequestHead,
+    { waitMs, flow, status }: WaitParams,
+    run: (limits: WaitLimits) => Promise<HttpResponse>,
+  ): Promise<HttpResponse> {
+    const { maxWaitMs } = this.#context.router.waiting.bounds;
+    if (waitMs > maxWaitMs)
+      return withStatus(problemResponse(400, waitTooLong(maxWaitMs, waitMs).detail), status);
+    try {
+      // The client has closed its sending side, and reads the response if it has not left.
+      return await run(
+        signal?.aborted ? { waitMs: 0, signal: undefined, flow } : { waitMs, signal, flow },
+      );
     } catch (error) {
       if (error === CLIENT_LEFT) return ABANDONED;
       throw error;
@@ -392,6 +409,9 @@ const A_LIST = problemResponse(
 );
 
 const NOT_A_LIST = new ValidationProblem('body', 'a list of checks', 'one check');
+
+/** Of a call that waits. */
+type WaitParams = Pick<CheckParams, 'flow' | 'status'> & { readonly waitMs: Millis };
 
 type PlannedCheck = Pick<CheckParams, 'limit' | 'plan'>;
 

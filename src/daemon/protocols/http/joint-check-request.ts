@@ -3,13 +3,14 @@
  *
  *     /check?check=login-user,user:alice&check=login-ip@2,ip:10.0.0.1       limit, a cost other than 1, key
  *     /check?check-header=login-user,X-User&check=login-ip,ip:10.0.0.1      a header of the request has the key
- *     {"checks": [{"limit": "login-user", "key": "user:alice"}, …], "hold": true}
+ *     {"checks": [{"limit": "login-user", "key": "user:alice"}, …], "hold": true, "wait": "2s"}
  *
  * A value is decoded once, and then split at its first comma: encoders of query strings encode the comma too. No limit has a
  * comma in its name, so no key adds a cost or a limit. A header is read only where the URL names it: a client cannot add a
  * check, or replace one.
  */
 
+import { FLOW_FIELDS } from '../../../core/flow.ts';
 import { isRecord } from '../../../core/options.ts';
 import { MAX_JOINT_CHECKS } from '../../router/joint-check.ts';
 import {
@@ -28,7 +29,8 @@ export interface JointItem extends Pick<CheckParams, 'limit' | 'key' | 'cost' | 
   readonly header?: string;
 }
 
-export interface JointParams extends Pick<CheckParams, 'wantsPermit' | 'status'> {
+export interface JointParams
+  extends Pick<CheckParams, 'wantsPermit' | 'status' | 'waitMs' | 'flow'> {
   readonly checks: readonly JointItem[];
 }
 
@@ -68,8 +70,9 @@ export function jointFromForm(
     if (checks.push(item) > MAX_JOINT_CHECKS) return tooMany('check', checks.length);
   }
   if (checks.length === 0) return undefined;
-  const unknown = rest.find((parameter) => parameter !== '' && !/^(hold|status)=/.test(parameter));
-  if (unknown !== undefined) return unknownName('check, check-header', unknown.split('=', 1)[0]);
+  const names = rest.filter((parameter) => parameter !== '').map((each) => each.split('=', 1)[0]);
+  const unknown = names.find((name) => !COMMON_NAMES.includes(name));
+  if (unknown !== undefined) return unknownName('check, check-header', unknown);
   const common = checkFromForm(rest.join('&'), 0);
   return common instanceof ValidationProblem ? common : jointOf(checks, common);
 }
@@ -107,7 +110,8 @@ export function checksOrJointFromJson(
 }
 
 const ITEM_NAMES = ['limit', 'key', 'cost', 'plan'];
-const COMMON_NAMES = ['hold', 'status'];
+/** For all checks together. */
+const COMMON_NAMES: readonly string[] = ['hold', 'status', 'wait', ...FLOW_FIELDS];
 
 /** A member that one of several checks cannot have. */
 function misplacedMember(item: unknown): ValidationProblem | undefined {
@@ -123,14 +127,14 @@ function misplacedMember(item: unknown): ValidationProblem | undefined {
 
 const jointOf = (
   checks: readonly JointItem[],
-  { wantsPermit, status }: CheckParams,
-): JointParams => ({ checks, wantsPermit, status });
+  { wantsPermit, status, waitMs, flow }: CheckParams,
+): JointParams => ({ checks, wantsPermit, status, waitMs, flow });
 
 const tooMany = (name: string, count: number): ValidationProblem =>
   new ValidationProblem(name, EXPECTED_COUNT, count);
 
 const unknownName = (checks: string, name: string): ValidationProblem =>
-  new ValidationProblem('', `one of ${checks}, hold, status`, name);
+  new ValidationProblem('', `one of ${[checks, ...COMMON_NAMES].join(', ')}`, name);
 
 /** The key of a check: given, in the header that it names, or as of a check without a key. */
 export function jointKeyOf(

@@ -15,6 +15,9 @@ const LIMITS = {
   db: { concurrency: 2, match: 'db:*' },
 };
 
+/** The parameters that several checks have in common. */
+const COMMON = 'hold, status, wait, flow, flowWeight, tenant, tenantWeight';
+
 const open: RunningHttpServer[] = [];
 afterEach(async () => {
   await Promise.all(open.splice(0).map((server) => server.stop()));
@@ -37,6 +40,31 @@ async function start(options: HttpServerOptions = {}) {
 }
 
 describe('HTTP check of several limits and keys', () => {
+  test('wait: for all limits, and refused at once where that would be in vain', async () => {
+    const { sendRequest, post, left } = await start();
+    const { permit } = (await sendRequest('/check?check=db@2,db:1&hold=1')).json;
+    const both = 'check=db,db:1&check=user@2,user:a';
+    const waiting = [
+      sendRequest(`/check?${both}&hold=1&wait=60s&flow=a`),
+      post('/check', {
+        checks: [
+          { limit: 'db', key: 'db:1' },
+          { limit: 'ip', key: 'ip:1' },
+        ],
+        wait: '60s',
+      }),
+    ];
+    const vain = await sendRequest('/check?check=user@5,user:b&check=ip,ip:1&wait=60s');
+    expect(vain.status).toBe(200);
+    const late = await sendRequest('/check?check=user,user:b&check=ip,ip:1&wait=11s&status=403');
+    expect([late.status, late.json.limit, late.json.retryAfterMs]).toEqual([403, 'user', 12_000]);
+    await post('/settle', { permit });
+    const [held, counted] = await Promise.all(waiting);
+    expect(held.json).toEqual({ verdict: 'allow', remaining: 1, permit: expect.any(String) });
+    expect(counted.json).toMatchObject({ verdict: 'allow' });
+    expect([await left('user', 'user:a'), await left('ip', 'ip:1')]).toEqual([3, 18]);
+  });
+
   test('parameters: one verdict, and RateLimit headers of all limits', async () => {
     const { sendRequest } = await start();
     const { status, json, headers } = await sendRequest('/check?check=user,user:a&check=ip@2,ip:1');
@@ -203,8 +231,11 @@ describe('HTTP check of several limits and keys', () => {
     ['check=user@-1,a', 'expected `check` to be LIMIT,KEY'],
     ['check=,a', 'expected `check` to be LIMIT,KEY'],
     ['check=user,%zz', 'expected `check` to be LIMIT,KEY'],
-    ['check=user,user:a&key=b', 'expected one of check, check-header, hold, status, got "key"'],
-    ['cost=0&check=user,user:a', 'expected one of check, check-header, hold, status, got "cost"'],
+    ['check=user,user:a&key=b', `expected one of check, check-header, ${COMMON}, got "key"`],
+    ['cost=0&check=user,user:a', `expected one of check, check-header, ${COMMON}, got "cost"`],
+    ['check=user,user:a&wait=2', 'expected `wait` to be a duration such as 500ms or 2s, or 0'],
+    ['check=user,user:a&wait=2m', 'expected `wait` to be at most 60000 ms (bounds.wait)'],
+    ['check=user,user:a&flow=x', 'expected `wait` to be given with `flow` or `tenant`'],
     ['check=user,user:a&hold=1&hold=1', 'expected `hold` to be given once'],
     ['check=user,user:a&status=200', 'expected `status` to be an integer from 400 to 599'],
     [
@@ -231,10 +262,10 @@ describe('HTTP check of several limits and keys', () => {
       { checks: [{ key: 'a', foo: 1 }] },
       '`checks[0]` to be one of limit, key, cost, plan, got "foo"',
     ],
-    [{ checks: [{ key: 'a', wait: '1s' }] }, '`checks[0].wait` to be left out of several checks'],
-    [{ checks: [{ key: 'a', flow: 'b' }] }, '`checks[0].flow` to be left out of several checks'],
+    [{ checks: [{ key: 'a', wait: '1s' }] }, '`checks[0].wait` to be beside `checks`, for all'],
+    [{ checks: [{ key: 'a', flow: 'b' }] }, '`checks[0].flow` to be beside `checks`, for all'],
     [{ checks: [{ key: 'a', id: 'b' }] }, '`checks[0].id` to be left out of several checks'],
-    [{ checks: [{ key: 'a' }], key: 'b' }, 'expected one of checks, hold, status, got "key"'],
+    [{ checks: [{ key: 'a' }], key: 'b' }, `expected one of checks, ${COMMON}, got "key"`],
     [{ checks: [{ key: 'a' }], hold: 1 }, 'expected `hold` to be true or false'],
     [{ checks: [{ limit: 'user' }] }, 'expected `checks[0].key` to be a string'],
   ])('%j: 400', async (body, detail) => {

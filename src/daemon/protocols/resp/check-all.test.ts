@@ -24,6 +24,47 @@ function setUp(limits: unknown = LIMITS) {
       .replaceAll('\r\n', ' ');
 }
 
+describe('SLUICE.ACQUIREALL', () => {
+  const LOGIN = ['SLUICE.ACQUIREALL', 'user', 'user:a', '5', 'ip', 'ip:1', '1'];
+
+  test('waits until all limits allow it, with the reply of SLUICE.CHECKALL', async () => {
+    const clock = new VirtualClock(1_700_000_000_000);
+    const client = new ProtocolClient(createTestDaemon(clock, { limits: LIMITS }).resp);
+    const received = async (afterMs: number): Promise<string> => {
+      await clock.advanceAsync(afterMs);
+      await new Promise(setImmediate);
+      return client.takeReceived().replaceAll('\r\n', ' ');
+    };
+    client.send(respCommand('SLUICE.CHECKALL', ...LOGIN.slice(1)));
+    expect(await received(0)).toMatch(/^\*6 :1 /);
+    client.send(respCommand(...LOGIN, 'WAIT', '60000', 'HOLD'));
+    expect(await received(59_000)).toBe('');
+    expect(await received(1000)).toBe('*6 :1 :0 :0 $0  $3 1-0 $0  ');
+    client.send(respCommand(...LOGIN, 'WAIT', '59000'));
+    expect(await received(0)).toBe('*6 :0 :0 :60000 $4 user $0  $0  ');
+  });
+
+  test.each([
+    [[], 'ERR syntax error'],
+    [['WAIT'], 'ERR syntax error'],
+    [['HOLD'], 'ERR syntax error'],
+    [['WAIT', '1', 'ip'], 'ERR syntax error'],
+    [['WAIT', '-1'], 'ERR value is not an integer'],
+    [['WAIT', '60001'], 'ERR WAIT must be at most 60000 ms (bounds.wait)'],
+    [['WAIT', '1', 'ID', 'x'], 'ERR ID is for one check'],
+    [['nope', 'k', '1', 'WAIT', '1'], "no limit is named 'nope'"],
+    [['ip', 'k', 'x', 'WAIT', '1'], "cost must be a number from 0 to 1e15, got 'x'"],
+  ])('arguments %j: an error that names what is wrong', (args, message) => {
+    expect(setUp()(...LOGIN, ...args)).toContain(message);
+  });
+
+  test('inside MULTI: refused', () => {
+    const run = setUp();
+    run('MULTI');
+    expect(run(...LOGIN, 'WAIT', '1')).toContain('inside MULTI');
+  });
+});
+
 describe('SLUICE.CHECKALL', () => {
   test('all limits allow: one reply, as of SLUICE.CHECK, with the least that remains', () => {
     const run = setUp();

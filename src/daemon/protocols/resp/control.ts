@@ -3,13 +3,15 @@
  *
  *     AUTH admin <admin.token>                     required first
  *     SLUICE.BAN key seconds [note [EXACT]]        SLUICE.UNBAN key [EXACT]
- *     SLUICE.OVERRIDE key rate seconds [limit]     SLUICE.REMOVEOVERRIDE key [limit]
- *     SLUICE.RESET key [limit]                     SLUICE.CONTROLS
+ *     SLUICE.OVERRIDE key rate seconds [limit] [BURST n] [NOTE text] [EXACT]
+ *     SLUICE.REMOVEOVERRIDE key [limit] [EXACT]    SLUICE.RESET key [limit] [EXACT]
+ *     SLUICE.CONTROLS
  *
  * The password of the port is known to every application that checks limits, so it does not allow these commands.
  */
 
 import { ConfigError, errorMessageOf } from '../../../core/errors.ts';
+import { tryParseJson } from '../../../core/json.ts';
 import { toPrintableLine } from '../../../core/printable.ts';
 import { type ControlRecord, keyFieldOf, patternNoteOf } from '../../control/control-record.ts';
 import type { Controls } from '../../control/controls.ts';
@@ -20,6 +22,7 @@ import {
   isOperator,
   NOT_AN_INTEGER,
   type RespCommand,
+  SYNTAX,
   type WriteReply,
 } from './command.ts';
 
@@ -38,24 +41,66 @@ const guarded =
       return act(call, context.controls, (n) => toKeyText(args.text(n)));
     } catch (error) {
       if (!(error instanceof ConfigError)) throw error;
-      return reply.error(`ERR ${errorMessageOf(error)}`);
+      return reply.error(problemText(error));
     }
   };
 
+const problemText = (error: unknown): string =>
+  `ERR ${errorMessageOf(error).replace('write { exact: … }', 'add EXACT')}`;
+
 const seconds = ({ args }: Invocation, n: number): number => args.integer(n) * 1000;
 
-/** The key is bytes, UTF-8 or not. With EXACT as argument `exactAt`, it is no pattern. @throws {ConfigError} */
-function keyOf({ args }: Invocation, exactAt = Infinity): ReturnType<typeof keyFieldOf> | object {
+type KeyField = ReturnType<typeof keyFieldOf> | { readonly exact: string };
+
+/** The key is bytes, UTF-8 or not. `isExact`: it is no pattern. */
+function keyField({ args }: Invocation, isExact: boolean): KeyField {
   const field = keyFieldOf(args.text(1));
-  if (args.count <= exactAt) return field;
-  const word = toKeyText(args.text(exactAt));
-  if (word.toUpperCase() !== 'EXACT')
-    throw new ConfigError(`argument ${exactAt}`, 'EXACT, or left out', word);
-  return typeof field === 'string' ? { exact: field } : field;
+  return isExact && typeof field === 'string' ? { exact: field } : field;
 }
 
-const limitAt = ({ args }: Invocation, n: number) =>
-  args.count > n ? { limit: toKeyText(args.text(n)) } : {};
+/** The key, with EXACT or nothing as argument `exactAt`. @throws {ConfigError} */
+function keyOf(call: Invocation, exactAt: number): KeyField {
+  const { args } = call;
+  const word = args.count > exactAt ? toKeyText(args.text(exactAt)) : undefined;
+  if (word !== undefined && word.toUpperCase() !== EXACT)
+    throw new ConfigError(`argument ${exactAt}`, 'EXACT, or left out', word);
+  return keyField(call, word !== undefined);
+}
+
+const EXACT = 'EXACT';
+
+/** The fields that a keyword names; each has a value. */
+const FIELDS: Readonly<Record<string, string>> = { LIMIT: 'limit', BURST: 'burst', NOTE: 'note' };
+
+/** Reads the key and `[limit] [LIMIT name] [BURST n] [NOTE text] [EXACT]`, the keywords in any order; undefined: a syntax error. */
+function fieldsOf(call: Invocation, from: number, keywords: readonly string[]) {
+  const { args } = call;
+  const fields: Record<string, string | number> = {};
+  let isExact = false;
+  for (let n = from; n < args.count; n++) {
+    const word = toKeyText(args.text(n));
+    const keyword = word.toUpperCase();
+    const name = keywords.includes(keyword) ? FIELDS[keyword] : undefined;
+    if (keyword === EXACT && !isExact) isExact = true;
+    else if (name !== undefined && !Object.hasOwn(fields, name) && n + 1 < args.count)
+      fields[name] = toKeyText(args.text(++n));
+    else if (n === from && name === undefined) fields.limit = word;
+    else return undefined;
+  }
+  if (fields.burst !== undefined && DECIMAL.test(String(fields.burst)))
+    fields.burst = Number(fields.burst);
+  return { key: keyField(call, isExact), ...fields };
+}
+
+const DECIMAL = /^\d{1,15}(?:\.\d{1,15})?$/;
+
+/** A rate such as 100/s, or a rule as JSON. @throws {ConfigError} */
+function rateOrRule(text: string): { readonly rate: string } | { readonly rule: unknown } {
+  if (!text.startsWith('{')) return { rate: text };
+  const rule = tryParseJson(text);
+  if (rule === undefined) throw new ConfigError('rule', 'JSON', text);
+  return { rule };
+}
 
 /**
  * Replies when the change is on disk; an error if that fails, or if peers do not get it. Without a snapshot file there is
@@ -94,8 +139,9 @@ const override: Act = (call, controls, text) => {
   const { reply } = call;
   const forMs = seconds(call, 3);
   if (Number.isNaN(forMs)) return reply.error(NOT_AN_INTEGER);
-  const fields = { key: keyOf(call), rate: text(2), for: forMs, ...limitAt(call, 4) };
-  const record = controls.override(fields);
+  const fields = fieldsOf(call, 4, ['LIMIT', 'BURST', 'NOTE']);
+  if (!fields) return reply.error(SYNTAX);
+  const record = controls.override({ ...fields, ...rateOrRule(text(2)), for: forMs });
   return controls
     .copied()
     .then(() => controls.warningsOf(record))
@@ -103,8 +149,10 @@ const override: Act = (call, controls, text) => {
 };
 
 /** The number of limits that forgot the key. */
-const reset: Act = (call, controls) =>
-  controls.reset({ key: keyOf(call), ...limitAt(call, 2) }).then(
+const reset: Act = (call, controls) => {
+  const fields = fieldsOf(call, 2, ['LIMIT']);
+  if (!fields) return call.reply.error(SYNTAX);
+  return controls.reset(fields).then(
     ({ reset: done, failed, unshared }) =>
       whenSaved(
         controls,
@@ -114,8 +162,9 @@ const reset: Act = (call, controls) =>
             : writer.integer(done.length),
         unshared,
       ),
-    (error: unknown) => (writer) => writer.error(`ERR ${errorMessageOf(error)}`),
+    (error: unknown) => (writer) => writer.error(problemText(error)),
   );
+};
 
 const list: Act = ({ reply }, controls) =>
   reply.value(
@@ -158,31 +207,30 @@ export const controlCommands: readonly RespCommand[] = [
   {
     name: 'sluice.override',
     arity: -4,
-    maxArity: 5,
     keyIndex: 1,
-    summary: 'Gives a key another rate for some seconds',
-    usage: 'key rate seconds [limit]',
+    summary: 'Gives a key another rate, or another rule as JSON, for some seconds',
+    usage: 'key rate seconds [limit] [BURST n] [NOTE text] [EXACT]',
     run: guarded(override),
   },
   {
     name: 'sluice.removeoverride',
     arity: -2,
-    maxArity: 3,
     keyIndex: 1,
     summary: 'Ends an override: 1, or 0 if there is none',
-    usage: 'key [limit]',
+    usage: 'key [limit] [EXACT]',
     run: guarded((call, controls) => {
-      const removed = controls.removeOverride({ key: keyOf(call), ...limitAt(call, 2) }) ? 1 : 0;
+      const fields = fieldsOf(call, 2, ['LIMIT']);
+      if (!fields) return call.reply.error(SYNTAX);
+      const removed = controls.removeOverride(fields) ? 1 : 0;
       return whenSaved(controls, (writer) => writer.integer(removed));
     }),
   },
   {
     name: 'sluice.reset',
     arity: -2,
-    maxArity: 3,
     keyIndex: 1,
     summary: 'Forgets what a key has consumed; in how many limits',
-    usage: 'key [limit]',
+    usage: 'key [limit] [EXACT]',
     run: guarded(reset),
   },
   {

@@ -12,7 +12,7 @@ import { ClientSignal } from '../../server/client-signal.ts';
 import type { ProtocolFactory, ProtocolHandler } from '../../server/protocol-handler.ts';
 import type { ResponseQueue } from '../../server/response-queue.ts';
 import { BYTES_PER_LOOK, ENDLESS_SLICE, type Slice } from '../../server/turns.ts';
-import { checkAllCommand } from './check-all.ts';
+import { acquireAllCommand, checkAllCommand } from './check-all.ts';
 import {
   Arguments,
   type CommandContext,
@@ -51,6 +51,7 @@ const COMMANDS: readonly RespCommand[] = [
   clThrottle,
   ...sluiceCommands,
   checkAllCommand,
+  acquireAllCommand,
   reportCommand,
   acquireCommand,
   ...controlCommands,

@@ -709,6 +709,26 @@ describe('a limit with several rules', () => {
 describe('batches: POST /take-up-to and /give-back', () => {
   const take = (query: string) => [`/take-up-to?${query}`, { method: 'POST' }] as const;
 
+  test('limit that is not exposed: bounds what is taken, and no response names it', async () => {
+    const own = { bucket: { rate: '1/h', burst: 9 } };
+    const total = { per: 'limit', always: true, match: '*' };
+    const taken = await start({
+      limits: { own, total: { ...total, bucket: { rate: '1/h', burst: 4 } } },
+    });
+    expect((await taken.sendRequest(...take('key=a&max=100'))).json).toEqual({ taken: 4 });
+    expect((await taken.sendRequest(...take('key=a&max=100'))).json).toEqual({ taken: 0 });
+    const slots = await start({ limits: { own, total: { ...total, concurrency: 4 } } });
+    const refused = await slots.sendRequest(...take('limit=own&key=a&max=100'));
+    expect([refused.status, refused.json.detail]).toEqual([
+      400,
+      'expected `key` to be one whose limits do not count calls in flight: use check',
+    ]);
+    const named = await start({
+      limits: { own, total: { ...total, concurrency: 4, expose: true } },
+    });
+    expect((await named.sendRequest(...take('limit=own&key=a&max=100'))).text).toContain('total');
+  });
+
   test('take what is left of all limits of the key, and give back what was not used', async () => {
     const { sendRequest } = await start({
       limits: {

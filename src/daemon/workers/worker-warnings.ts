@@ -1,0 +1,25 @@
+/**
+ * Process warnings of a worker as lines of the daemon's log.
+ *
+ *     worker: Node warns ──▶ message to the daemon ──▶ log: warn process warning pid=… code=… reason=…
+ */
+
+import type { Log } from '../../core/log.ts';
+import {
+  type ProcessWarning,
+  redirectWarnings,
+  type WarningSource,
+} from '../../core/process-warning.ts';
+
+/** A warning on the way to the daemon. */
+export interface WarningMessage {
+  readonly warning: ProcessWarning;
+}
+
+export const sendWarnings = (
+  source: WarningSource,
+  send: (message: WarningMessage) => unknown,
+): void => redirectWarnings(source, (warning) => send({ warning }));
+
+export const logWorkerWarning = (log: Log, pid: number, { warning }: WarningMessage): void =>
+  log('warn', 'process warning', { pid, ...warning });
