@@ -1,8 +1,9 @@
 /** A fleet whose nodes start at about the same time with traffic: on virtual time, the same run for the same seed. */
 
-import type { PeersBackend } from '../../src/backends/peers/backend.ts';
+import type { PeerNetwork, PeersBackend } from '../../src/backends/peers/backend.ts';
 import { PEER_DEFAULTS, type PeerOptions } from '../../src/backends/peers/context.ts';
 import { createPeersBackend } from '../../src/backends/peers/factory.ts';
+import type { PeerLimit } from '../../src/backends/peers/limits.ts';
 import { MemoryHub } from '../../src/backends/peers/memory-transport.ts';
 import { PeerNode } from '../../src/backends/peers/node.ts';
 import type { WireVersions } from '../../src/backends/peers/wire-versions.ts';
@@ -12,6 +13,7 @@ import { VirtualClock } from '../../src/testing/index.ts';
 
 /** By default no call is refused. Hardly a token is refilled: what a node has spent is what it has counted. */
 const MAX_BURST = 1_000_000;
+const RATE = '1/d';
 const STEP_MS = 5;
 
 export interface StartingFleet {
@@ -30,6 +32,8 @@ export interface StartingFleet {
   /** Nodes that are closed and started again, each at a random time while there is traffic. */
   readonly restarts?: number;
   readonly peers?: Partial<PeerOptions>;
+  /** When the first call comes: by default as soon as a node has started. */
+  readonly firstCallMs?: number;
   /** How long each node gets a call every 5 to 45 ms, and how long it then has to converge. */
   readonly trafficMs?: number;
   readonly settleMs?: number;
@@ -47,6 +51,8 @@ interface StartedFleet {
 interface StartedNode {
   readonly node: PeerNode;
   readonly backend: PeersBackend;
+  /** The units that a key has spent. `inspect` has whole tokens only. */
+  readonly spentOf: (key: string) => number;
   readonly startMs: number;
   nextCallMs: number;
 }
@@ -57,11 +63,12 @@ export async function runStartingFleet(fleet: StartingFleet): Promise<StartedFle
     restarts = 0,
     burst = MAX_BURST,
     keys = 3,
+    firstCallMs = 0,
     trafficMs = 2000,
     settleMs = 4000,
     peers = {},
   } = fleet;
-  const limit = { bucket: { rate: '1/h', burst } } as const;
+  const limit = { bucket: { rate: RATE, burst } } as const;
   const clock = new VirtualClock(1_000_000);
   const random = seededRandom(seed);
   const hub = new MemoryHub({ clock, seed, loss, duplication, delayMs: [1, maxDelayMs] });
@@ -83,15 +90,30 @@ export async function runStartingFleet(fleet: StartingFleet): Promise<StartedFle
       syncedAfterMs[n] = clock.now() - startedAt;
     });
     const context = { name: 'api', clock, random: own, maxKeys: 10_000 };
-    const backend = createPeersBackend(createPolicy(limit, own), context, node);
+    const { hasher } = node;
+    let level: PeerLimit['level'] = () => 0;
+    const addLimit = (added: PeerLimit): void => {
+      level = added.level;
+      node.addLimit(added);
+    };
+    const network: PeerNetwork = {
+      ...{ hasher, addLimit, removeLimit: (removed) => node.removeLimit(removed) },
+      recordHits: (...hits) => node.recordHits(...hits),
+      retractHits: (...hits) => node.retractHits(...hits),
+    };
+    const backend = createPeersBackend(createPolicy(limit, own), context, network);
+    const spentOf = (key: string): number => {
+      hasher.hash(key);
+      return level(hasher.low, hasher.high);
+    };
     await node.open();
-    nodes[n] = { node, backend, startMs: atMs, nextCallMs: atMs };
+    nodes[n] = { node, backend, spentOf, startMs: atMs, nextCallMs: Math.max(atMs, firstCallMs) };
   };
   const restartAt = Array.from({ length: restarts }, () => [
     spreadMs + STEP_MS * Math.floor((random() * trafficMs) / STEP_MS),
     Math.floor(random() * versions.length),
   ]);
-  for (let atMs = 0; atMs < spreadMs + trafficMs; atMs += STEP_MS) {
+  for (let atMs = 0; atMs < Math.max(spreadMs, firstCallMs) + trafficMs; atMs += STEP_MS) {
     for (const [n, ms] of startMs.entries()) if (!nodes[n] && ms <= atMs) await start(n, atMs);
     for (const [ms, n] of restartAt) {
       if (ms !== atMs) continue;
@@ -108,9 +130,9 @@ export async function runStartingFleet(fleet: StartingFleet): Promise<StartedFle
     await clock.advanceAsync(STEP_MS);
   }
   await clock.advanceAsync(settleMs);
-  const spent = ({ backend }: StartedNode): number => {
+  const spent = ({ spentOf }: StartedNode): number => {
     let sum = 0;
-    for (let n = 0; n < keys; n++) sum += burst - backend.inspect(`key ${n}`).state.remaining;
+    for (let n = 0; n < keys; n++) sum += spentOf(`key ${n}`);
     return Math.round(sum);
   };
   const sentBytes = nodes.reduce((sum, { node }) => sum + node.view().counts.sentBytes, 0);

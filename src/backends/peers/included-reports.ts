@@ -40,11 +40,12 @@ export const isIn = ({ highest, missing }: ReportSet, seq: number): boolean => {
 
 /** The included reports of one page, by origin. */
 export class PageContents {
-  readonly #isComplete: boolean;
+  /** False if reports of further origins are included. */
+  readonly isComplete: boolean;
   readonly #sets: ReadonlyMap<NodeId, ReportSet>;
 
   constructor({ isComplete, sets }: IncludedReports) {
-    this.#isComplete = isComplete;
+    this.isComplete = isComplete;
     this.#sets = new Map(sets.map((set) => [set.origin, set]));
   }
 
@@ -54,7 +55,7 @@ export class PageContents {
 
   /** Whether it is known which reports of the origin are included. */
   isKnown(origin: NodeId): boolean {
-    return this.#isComplete || this.#sets.has(origin);
+    return this.isComplete || this.#sets.has(origin);
   }
 
   has(origin: NodeId, seq: number): boolean {

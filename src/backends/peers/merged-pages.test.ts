@@ -95,6 +95,16 @@ describe('merged pages', () => {
     expect(pages.countedTo(A, 200_000)).toBeUndefined();
   });
 
+  test('a node whose first report comes during the transfer: all its reports count', () => {
+    const pages = new MergedPages();
+    pages.note(contentsOf(true, reports(A, 4)), 0);
+    expect(pages.countedTo(B, 10)).toBe(0);
+    pages.note(contentsOf(true, reports(A, 4), reports(B, 1)), 20);
+    expect(pages.countedTo(B, 30)).toBe(0); // the keys of the first page lack its report
+    pages.note(contentsOf(false, reports(A, 4), reports(B, 1)), 40);
+    expect(pages.countedTo(OWN, 50)).toBeUndefined(); // the list has no space for it, perhaps
+  });
+
   test('a transfer of one limit says nothing about nodes', () => {
     const pages = new MergedPages();
     pages.begin(false);

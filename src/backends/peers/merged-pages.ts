@@ -37,6 +37,8 @@ export class MergedPages {
   #pages: MergedPage[] = [];
   /** By origin: all pages of the transfer include all reports up to `all`, and none includes one after `any`. */
   #counted: Map<NodeId, { readonly all: number; readonly any: number }> | undefined;
+  /** Whether the lists of all pages were complete: then none includes reports of a node that is not listed. */
+  #areComplete = true;
   #mergedAt: Millis = -Infinity;
   #isOfAllLimits = true;
 
@@ -73,6 +75,7 @@ export class MergedPages {
 
   #noteCounted(contents: PageContents): void {
     const isFirst = this.#counted === undefined;
+    this.#areComplete = contents.isComplete && (isFirst || this.#areComplete);
     this.#counted ??= new Map();
     for (const { origin, highest } of contents.sets) {
       if (this.#counted.size >= MAX_PEERS && !this.#counted.has(origin)) continue;
@@ -86,7 +89,8 @@ export class MergedPages {
 
   /** Up to which report of a node that is admitted now all merged pages include all; undefined if that is not known. */
   countedTo(origin: NodeId, now: Millis): number | undefined {
-    return this.#knowsOrigins(now) ? this.#counted?.get(origin)?.all : undefined;
+    if (!this.#knowsOrigins(now) || !this.#counted) return undefined;
+    return this.#counted.get(origin)?.all ?? (this.#areComplete ? 0 : undefined);
   }
 
   #knowsOrigins(now: Millis): boolean {

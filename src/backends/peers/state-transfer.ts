@@ -7,8 +7,9 @@
  *     state-request, cursor 160 ─▶
  *                             ◀─── state, next 0: end
  *
- * Only pages of the open request are applied, each once: a late page would count hits twice. A source that stops
- * answering is replaced, and the transfer continues with the limits that are still pending.
+ * Pages are applied in any order, each once (`received-pages.ts`); a request begins at the first gap. Pages of other
+ * requests are ignored. A source that stops answering is replaced, and the transfer continues with the limits that are
+ * still pending.
  *
  * Reports go on meanwhile, and a page lists those that it includes (`included-reports.ts`). So each hit counts once:
  *
@@ -24,16 +25,13 @@
  */
 
 import type { Millis } from '../../core/clock.ts';
-import { keysPerPage, setsThatFit } from './codec.ts';
+import { keysPerPage } from './codec.ts';
 import type { PeerContext } from './context.ts';
-import {
-  type IncludedReports,
-  MAX_ORIGINS,
-  PageContents,
-  type ReportSet,
-} from './included-reports.ts';
+import { type IncludedReports, PageContents } from './included-reports.ts';
 import { FIELD_SINCE, type MessageOf, type NodeId, random48 } from './messages.ts';
+import { createPageLists, MAX_JOIN_WAIT_MS } from './page-lists.ts';
 import { type Peer, REORDER_GRACE_MS } from './peer-table.ts';
+import { ReceivedPages } from './received-pages.ts';
 import { versionFor } from './wire-versions.ts';
 
 /** Interval of requests while no reply comes. */
@@ -44,12 +42,6 @@ const SOURCE_TIMEOUT_MS: Millis = 1000;
 
 /** Missing reports of the source are awaited for this long: its state includes them, so they would count twice. */
 const MAX_GAP_WAIT_MS: Millis = 5000;
-
-/**
- * A new node that cannot merge a page exactly waits for a later one for this long, and one whose reports cannot be listed
- * refuses requests for as long: without state, a node admits too much.
- */
-const MAX_JOIN_WAIT_MS: Millis = 1000;
 
 /** Sources, one after the other: each has counted the reports of all. */
 const MAX_SOURCES = 2;
@@ -64,13 +56,16 @@ export type StateTransfer = ReturnType<typeof createStateTransfer>;
 export function createStateTransfer(context: PeerContext) {
   const { limits, peers, sender, random, reorderBuffer, pendingHits, prediction } = context;
   const { reportLog, mergedPages, retransmitBuffer, flush, options } = context;
+  const { canMerge, isAhead, requestReports, includedReports } = createPageLists(context);
   /** Ids of limits that are not transferred yet; the first one is in progress. */
   let pendingLimits: number[] = [];
   /** Longest-lived first; the first one is in use. */
   let sources: Peer[] = [];
   const failedSources = new Set<NodeId>();
   let nonce = 0;
-  let cursor = 0;
+  /** Of the first pending limit. */
+  let receivedPages = new ReceivedPages();
+  /** Since the last request. */
   let pagesReceived = 0;
   let startedAt: Millis = 0;
   let repliedAt: Millis = 0;
@@ -92,7 +87,7 @@ export function createStateTransfer(context: PeerContext) {
   /** Starts with the first page of the first pending limit. */
   const resetRequest = (now: Millis): void => {
     nonce = random48(random);
-    cursor = 0;
+    receivedPages = new ReceivedPages();
     startedAt = now;
     mergedAt = now;
     hasGivenUp = false;
@@ -159,76 +154,41 @@ export function createStateTransfer(context: PeerContext) {
     return true;
   };
 
+  /** To be called for each page: the next request follows the last one, or when no more come. */
+  const scheduleRequest = (now: Millis): void => {
+    pagesReceived++;
+    const isLast = receivedPages.isComplete || pagesReceived >= PAGES_PER_REQUEST;
+    requestAt = isLast ? now : now + REORDER_GRACE_MS;
+    if (!receivedPages.isComplete) return;
+    pendingLimits.shift();
+    receivedPages = new ReceivedPages();
+  };
+
+  const mergePage = (
+    { limit, buckets, refillTimes }: MessageOf<'state'>,
+    contents: PageContents | undefined,
+    now: Millis,
+  ): void => {
+    const width = 2 + buckets;
+    const hitsBeyond = contents ? reportLog.hitsBeyond(contents, limit) : () => 0;
+    prediction.releaseAll(); // a later release would give back transferred hits
+    for (let at = 0; at < refillTimes.length; at += width) {
+      const [low, high] = [refillTimes[at], refillTimes[at + 1]];
+      const pending = pendingHits.pendingFor(limit, low, high); // not in the source's state
+      const fullInMs = refillTimes.slice(at + 2, at + width);
+      limits.raiseLevel(limit, low, high, fullInMs, pending + hitsBeyond(low, high));
+    }
+    if (!contents) return;
+    requestReports(contents, now);
+    mergedPages.note(contents, now);
+    if (isAhead(contents, now, now, options.peerTimeoutMs))
+      mergedPages.add(limit, contents, { refillTimes, width }, now);
+    reportLog.prune(contents);
+  };
+
   const versionOf = ({ newest }: Peer): number => versionFor(options.versions, newest);
 
   const listsReports = (peer: Peer): boolean => versionOf(peer) >= FIELD_SINCE.included;
-
-  /** Whether the page includes all reports that are counted here, except those in the log. */
-  const canMerge = (contents: PageContents, now: Millis): boolean =>
-    reorderBuffer.isEmpty &&
-    reportLog.isCovered(contents, sender.id, 0) &&
-    peers.all.every(
-      (peer) =>
-        now - peer.lastSeenAt > MAX_JOIN_WAIT_MS || // it may be gone, and its last report with it
-        canMergeReports(contents, peer),
-    );
-
-  const canMergeReports = (contents: PageContents, peer: Peer): boolean => {
-    const { id, received, lacksHistory } = peer;
-    const canRequest = received.canRewindTo(contents.contiguousTo(id));
-    return reportLog.isCovered(contents, id, lacksHistory && canRequest ? 0 : received.countedTo);
-  };
-
-  /**
-   * Whether reports that the page includes are yet to arrive here, and so count for its keys only. A node that is silent
-   * for longer than `silentMs` may be gone; one that is not known may be too.
-   */
-  const isAhead = (
-    contents: PageContents,
-    mergedAt: Millis,
-    now: Millis,
-    silentMs: Millis,
-  ): boolean => {
-    for (const set of contents.sets) {
-      const peer = peers.get(set.origin);
-      const isExpected = now - (peer?.lastSeenAt ?? mergedAt) <= silentMs;
-      if (isExpected && !(peer ? peer.received.hasAll(set) : isSettled(set))) return true;
-    }
-    return false;
-  };
-
-  const isSettled = ({ origin }: ReportSet): boolean =>
-    origin === sender.id || mergedPages.isSettled(origin);
-
-  /** Requests what the page includes and is missing here, and what was made before and is in neither. */
-  const requestReports = (contents: PageContents, now: Millis): void => {
-    for (const { origin, highest } of contents.sets)
-      peers.get(origin)?.received.noteHighest(highest);
-    for (const peer of peers.all) {
-      if (peer.lacksHistory && contents.isKnown(peer.id))
-        peer.received.rewindTo(contents.contiguousTo(peer.id));
-      peers.updateGaps(peer, now);
-    }
-  };
-
-  /** The reports that are counted here, of this node and the requester first; undefined if they cannot be listed. */
-  const includedReports = (
-    requester: Peer,
-    buckets: number,
-    now: Millis,
-  ): IncludedReports | undefined => {
-    const own = { origin: sender.id, highest: retransmitBuffer.lastSeq, missing: [] };
-    const others = peers.reporting.filter((peer) => peer !== requester);
-    const sets: ReportSet[] = [own];
-    for (const { id, received, lacksHistory } of [requester, ...others].slice(0, MAX_ORIGINS)) {
-      const set = received.setOf(id, lacksHistory);
-      if (!set || (lacksHistory && mergedPages.hasReportsOf(id, now))) return undefined; // some keys have more
-      sets.push(set);
-    }
-    const isUnlisted = ({ origin }: ReportSet): boolean =>
-      origin !== sender.id && !peers.get(origin);
-    return setsThatFit([...sets, ...mergedPages.settledSets(now).filter(isUnlisted)], buckets);
-  };
 
   /** Sends pages that include what is reported, and no more; none while the reports here cannot be listed. */
   const sendListed = (
@@ -291,47 +251,34 @@ export function createStateTransfer(context: PeerContext) {
       requestAt = now + REQUEST_INTERVAL_MS;
       if (isAwaitingRetransmits(source, now)) return;
       pagesReceived = 0;
+      const { cursor } = receivedPages;
       const request = { kind: 'state-request', nonce, limit: pendingLimits[0], cursor } as const;
       sender.send(source.id, request, versionOf(source));
     },
 
-    /** Applies the next page of the open request; any other page is ignored. */
+    /** Applies a page of the open request, in any order; any other page is ignored. */
     applyPage(state: MessageOf<'state'>, now: Millis): void {
-      const { refillTimes, buckets, next } = state;
+      const { refillTimes, buckets, cursor, next } = state;
       const isFromSource = sources.at(0)?.id === state.from && nonce === state.nonce;
-      const isNext = pendingLimits[0] === state.limit && cursor === state.cursor;
       const limit = limits.byId(state.limit);
-      if (!limit || !isFromSource || !isNext) return;
+      if (!limit || !isFromSource || pendingLimits[0] !== state.limit) return;
       if (refillTimes.length > 0 && limit.buckets !== buckets) return;
-      const contents = state.included && new PageContents(state.included);
       repliedAt = now;
+      if (!receivedPages.accepts(cursor, next)) {
+        scheduleRequest(now);
+        return;
+      }
+      const contents = state.included && new PageContents(state.included);
       if (contents && !canMerge(contents, now)) {
         const maxWaitMs = isSynced ? MAX_GAP_WAIT_MS : MAX_JOIN_WAIT_MS;
         if (!hasGivenUp && now - mergedAt <= maxWaitMs) return; // requested again after the interval
         hasGivenUp = true;
       }
-      const hitsBeyond = contents ? reportLog.hitsBeyond(contents, limit.id) : () => 0;
-      prediction.releaseAll(); // a later release would give back transferred hits
-      for (let at = 0; at < refillTimes.length; at += 2 + buckets) {
-        const [low, high] = [refillTimes[at], refillTimes[at + 1]];
-        const pending = pendingHits.pendingFor(limit.id, low, high); // not in the source's state
-        const fullInMs = refillTimes.slice(at + 2, at + 2 + buckets);
-        limits.raiseLevel(limit.id, low, high, fullInMs, pending + hitsBeyond(low, high));
-      }
-      if (contents) {
-        const page = { refillTimes, width: 2 + buckets };
-        requestReports(contents, now);
-        mergedPages.note(contents, now);
-        if (isAhead(contents, now, now, options.peerTimeoutMs))
-          mergedPages.add(limit.id, contents, page, now);
-        reportLog.prune(contents);
-      }
+      mergePage(state, contents, now);
       mergedAt = now;
       isPartlyMerged = true;
-      cursor = next;
-      pagesReceived++;
-      requestAt = next > 0 && pagesReceived < PAGES_PER_REQUEST ? now + REORDER_GRACE_MS : now;
-      if (next === 0) pendingLimits.shift();
+      receivedPages.add(cursor, next);
+      scheduleRequest(now);
     },
 
     /** Sends pages to a peer, unless this node is waiting for state itself. */
