@@ -100,6 +100,7 @@ export async function runStartingFleet(fleet: StartingFleet): Promise<StartedFle
       ...{ hasher, addLimit, removeLimit: (removed) => node.removeLimit(removed) },
       recordHits: (...hits) => node.recordHits(...hits),
       retractHits: (...hits) => node.retractHits(...hits),
+      msUntilReleased: (...held) => node.msUntilReleased(...held),
     };
     const backend = createPeersBackend(createPolicy(limit, own), context, network);
     const spentOf = (key: string): number => {
