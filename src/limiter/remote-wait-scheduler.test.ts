@@ -159,6 +159,40 @@ test('remote wait queue: refuses at once a call whose turn, behind others, comes
   await api.close();
 });
 
+test('remote wait queue: waiters are served at the moment the backend is available again', async () => {
+  const clock = new VirtualClock();
+  let isAvailable = false;
+  let onAvailability: (isAvailable: boolean, why: unknown) => void = () => {};
+  const backend = {
+    checkBatch: async (): Promise<BatchDecision> =>
+      isAvailable
+        ? { granted: 1, refusal: undefined, decidedAt: clock.now() }
+        : { granted: 0, refusal: deny(500), decidedAt: clock.now(), fromFallback: true },
+    close: async () => {},
+    get isAvailable() {
+      return isAvailable;
+    },
+  };
+  const factory: RemoteBackendFactory = {
+    isRemote: true,
+    create: (_, context) => {
+      ({ onAvailability } = context);
+      return backend as Partial<RemoteBackend> as RemoteBackend;
+    },
+  };
+  const api = limiter({ limit: { bucket: { rate: '1/s', burst: 1 } }, backend: factory, clock });
+  const waiting = [api.acquire('a'), api.acquire('b')];
+  await clock.advanceAsync(20);
+  expect(api.stats().waiting).toBe(2);
+  isAvailable = true;
+  onAvailability(true, undefined);
+  await clock.advanceAsync(0); // not after 500 ms
+  expect(api.stats().waiting).toBe(0);
+  const entries = await Promise.all(waiting);
+  expect(entries).toMatchObject([{ verdict: 'allow' }, { verdict: 'allow' }]);
+  await api.close();
+});
+
 test('remote wait queue: where timers end with their request, a request that ended holds up no waiter', async () => {
   const clock = new VirtualClock();
   let checks = 0;
