@@ -159,6 +159,39 @@ test('remote wait queue: refuses at once a call whose turn, behind others, comes
   await api.close();
 });
 
+test('remote wait queue: polls with back-off for calls of other processes, and a local settlement wakes it at once', async () => {
+  const clock = new VirtualClock();
+  const checkedAt: number[] = [];
+  let isFree = true;
+  const backend: Partial<RemoteBackend> = {
+    checkBatch: async () => {
+      checkedAt.push(clock.now());
+      const about = { decidedAt: clock.now() };
+      if (!isFree) return { granted: 0, refusal: deny(0), ...about };
+      isFree = false;
+      return { granted: 1, refusal: undefined, leaseIds: ['lease'], ...about };
+    },
+    leaseOf: () => undefined,
+    settle: async () => {
+      isFree = true;
+    },
+    close: async () => {},
+    isAvailable: true,
+  };
+  const factory: RemoteBackendFactory = { isRemote: true, create: () => backend as RemoteBackend };
+  const api = limiter({ limit: { concurrency: 1 }, backend: factory, clock, random: () => 1 });
+  const held = await api.acquire('k');
+  let served = 0;
+  void api.acquire('k').then(() => served++);
+  await clock.advanceAsync(1000);
+  expect(checkedAt).toEqual([0, 0, 20, 60, 140, 300, 550, 800]); // at most every 250 ms
+  expect(served).toBe(0);
+  if (held.verdict === 'allow') held.settle();
+  await clock.advanceAsync(0);
+  expect([served, checkedAt.slice(8)]).toEqual([1, [1000]]);
+  await api.close();
+});
+
 test('remote wait queue: waiters are served at the moment the backend is available again', async () => {
   const clock = new VirtualClock();
   let isAvailable = false;
