@@ -55,6 +55,7 @@ function contractTests(start: () => Promise<RedisHarness>): void {
   });
   afterEach(async () => {
     for (const api of limiters.splice(0)) await api.close();
+    await Promise.all([first, second].map((connection) => connection.drained?.()));
   });
 
   const onAllServers = (...words: string[]): string[] =>

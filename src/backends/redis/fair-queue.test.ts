@@ -1,6 +1,6 @@
 /** The fair queue under faults: no call hangs, and no waiter is lost. */
 
-import { describe, expect, test, vi } from 'vitest';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisFixture } from '../../../test/support/redis-fixture.ts';
 import { redisServer, startRedis } from '../../../test/support/services.ts';
@@ -62,6 +62,7 @@ describe.skipIf(redisServer() === undefined).each([
     stage.cli('RPUSH', QUEUE, GHOST);
     sendHeartbeat();
     const timer = setInterval(sendHeartbeat, 200);
+    onTestFinished(() => clearInterval(timer));
     return () => {
       clearInterval(timer);
       stage.cli('LREM', QUEUE, '1', GHOST);
@@ -160,8 +161,8 @@ describe.skipIf(redisServer() === undefined).each([
     const waiting = [a.acquire('token'), b.acquire('token'), b.acquire('token')];
     await queueLengthIs(4);
     // The head stays at its place, so that no waiter is served before all have joined.
-    const lose = `redis.call('FLUSHALL') return redis.call('RPUSH', KEYS[1], ARGV[1])`;
-    expect(stage.cli('EVAL', lose, '1', QUEUE, GHOST)).toBe('1');
+    const lose = `redis.call('FLUSHALL') redis.call('HSET', KEYS[2], 'ghost', ARGV[2]) return redis.call('RPUSH', KEYS[1], ARGV[1])`;
+    expect(stage.cli('EVAL', lose, '2', QUEUE, ALIVE, GHOST, `${Date.now()} u`)).toBe('1');
     await queueLengthIs(4);
     removeGhost();
     const entries = await Promise.all(waiting);
