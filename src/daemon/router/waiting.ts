@@ -19,6 +19,7 @@ import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { internalsOf } from '../../limiter/internals.ts';
 import { type Permit, Refusal } from '../../limiter/permit.ts';
 import type { AcquireOptions } from '../../limiter/sync-limiter.ts';
+import { admittingMsOf } from '../config/drain-time.ts';
 import { type Bounds, DEFAULT_BOUNDS } from '../config/read.ts';
 import type { CheckRequest, CheckResult, RoutedRequest } from './request.ts';
 import { type AppliedLimit, limiterKeyOf, type Route } from './route.ts';
@@ -74,9 +75,6 @@ interface KeyQueue {
   readonly waiters: Set<Waiter>;
 }
 
-/** Of the time for draining, this part is left for the refusals to be sent. */
-const SENDING_PART = 0.1;
-
 /** The retry time while a backend is unavailable. */
 const UNAVAILABLE_RETRY_MS: Millis = 1000;
 
@@ -127,7 +125,7 @@ export class Waiting {
     const refuseAll = (): void => {
       for (const waiter of this.#waiters) end(waiter, 'stopping');
     };
-    schedule(clock, clock.now() + withinMs * (1 - SENDING_PART), refuseAll, false);
+    schedule(clock, clock.now() + admittingMsOf(withinMs), refuseAll, false);
   }
 
   /** Undefined if the call may not wait. */
