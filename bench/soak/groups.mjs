@@ -27,7 +27,7 @@ import {
 } from '../report.mjs';
 import { ExitedError, withFreePorts } from '../server-process.mjs';
 import { DelayProxy } from './groups/delay-proxy.mjs';
-import { calmParts, lengthOf, onStall } from './groups/stalls.mjs';
+import { calmParts, lengthOf, onStall } from './stalls.mjs';
 
 const args = process.argv.slice(2);
 const isShort = args.includes('--short');

@@ -7,7 +7,7 @@
 
 import { limiter } from 'sluice';
 import { groups } from 'sluice/groups';
-import { onStall } from './stalls.mjs';
+import { onStall } from '../stalls.mjs';
 
 const { self, groups: regions, port, limit, deadline, load } = JSON.parse(process.argv[2]);
 
