@@ -19,6 +19,7 @@ export default defineConfig({
     globalSetup: './test/support/setup.ts',
     setupFiles: './test/support/wait-for.ts',
     testTimeout: 30_000,
+    hookTimeout: 60_000, // hooks start servers and daemons
     expect: { poll: { timeout: WAIT_TIMEOUT_MS } },
     projects: [
       {

@@ -23,7 +23,7 @@ const LIMITS = `
 limits:
   order: { bucket: { rate: 200/s, burst: 1 } }
   killed: { spacing: { every: 100ms } }
-  over: { bucket: { rate: 1/800ms, burst: 1 } }
+  over: { bucket: { rate: 1/10s, burst: 1 } }
   vain: { bucket: { rate: 1/20s, burst: 1 } }
   behind: { bucket: { rate: 5/s, burst: 1 } }
   total: { bucket: { rate: 1/h, burst: 5 }, per: limit, always: true, match: 'u:*' }
@@ -164,12 +164,14 @@ limits:
     expect(early).toMatchObject({ isAllowed: false, limit: 'vain', reason: '' });
     expect(early.retryAfterMs).toBeGreaterThan(10_000); // it has not waited
     expect((await acquire(first, 'over', 0)).isAllowed).toBe(true);
-    const inFront = acquire(first, 'over', 5000);
-    const late = await acquire(second, 'over', 1000);
-    expect((await inFront).isAllowed).toBe(true);
+    void acquire(first, 'over', 15_000);
+    await waitingIs(daemon, 'over', 1);
+    const late = await acquire(second, 'over', 12_000);
     expect(late).toMatchObject({ isAllowed: false, limit: 'over' });
-    expect(late.retryAfterMs).toBeGreaterThan(800); // the one in front at 800 ms, its own turn at 1600
-    expect(late.retryAfterMs).toBeLessThanOrEqual(1600);
+    expect(late.retryAfterMs).toBeGreaterThan(12_000); // the one in front at 10 s, its own turn at 20 s
+    expect(late.retryAfterMs).toBeLessThanOrEqual(20_000);
+    first.close();
+    await waitingIs(daemon, 'over', 0);
   });
 
   test('daemon: commands behind a waiting one wait and are not counted before; their replies keep the order', async () => {

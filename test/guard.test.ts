@@ -19,10 +19,14 @@ describe('guard: real servers at three times their capacity', () => {
     // Other work of the machine may take most of a run: the best of three counts.
     for (let n = 0; n < 3; n++) {
       results = await runBench(60_000, 'guard.mjs', '--quick');
-      if (['cpu', 'io'].every((handler) => find(handler, 'sluice').goodput > MIN_GOODPUT)) return;
+      const isServed = ['cpu', 'io'].every((one) => find(one, 'sluice').goodput > MIN_GOODPUT);
+      if (isServed && mostRefusedBelowCapacity() < MAX_REFUSED) return;
     }
   }, 180_000);
   const MIN_GOODPUT = 30; // of 200, on a machine with other work
+  const MAX_REFUSED = 0.05;
+  const mostRefusedBelowCapacity = () =>
+    Math.max(...results.filter(({ load }) => load < 1).map(({ refused }) => refused));
   const find = (handler: string, guard: string) =>
     results.find((one) => one.handler === handler && one.guard === guard && one.load > 1) as Result;
 
@@ -39,6 +43,6 @@ describe('guard: real servers at three times their capacity', () => {
   });
 
   test('below the capacity: refuses nearly nothing', () => {
-    for (const { load, refused } of results) if (load < 1) expect(refused).toBeLessThan(0.05);
+    expect(mostRefusedBelowCapacity()).toBeLessThan(MAX_REFUSED);
   });
 });

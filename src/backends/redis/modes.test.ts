@@ -161,11 +161,15 @@ describe.skipIf(redisServer() === undefined).each([
 
   test('concurrency limit: capacity of a crashed process is free when its lease expires', async () => {
     const api = shared({ concurrency: 1 });
-    const [seconds, micros] = fixture.cli('TIME').split('\n').map(Number);
-    const endsAt = seconds * 1000 + micros / 1000 + 300;
-    fixture.cli('ZADD', 'sluice:{api:sink}:concurrency', String(endsAt), 'ghost/1#1');
+    const leaseFor = (ms: number): unknown => {
+      const [seconds, micros] = fixture.cli('TIME').split('\n').map(Number);
+      const endsAt = seconds * 1000 + micros / 1000 + ms;
+      return fixture.cli('ZADD', 'sluice:{api:sink}:concurrency', String(endsAt), 'ghost/1#1');
+    };
+    leaseFor(60_000);
     expect((await api.tryAcquire('sink')).verdict).toBe('deny');
-    expect((await api.acquire('sink', 1, { wait: 5000 })).verdict).toBe('allow');
+    leaseFor(200);
+    expect((await api.acquire('sink', 1, { wait: '1m' })).verdict).toBe('allow');
   });
 
   test('concurrency limit: during an outage, calls in flight are counted and settled locally', async () => {
@@ -216,7 +220,7 @@ describe.skipIf(redisServer() === undefined).each([
   });
 
   test('prefetch: takes no tokens from the fallback during an outage', async () => {
-    const api = shared(perSecond(0.01, 4), { deadline: 50, prefetch: 2 });
+    const api = shared(perSecond(0.01, 4), { deadline: 400, prefetch: 2 });
     await api.tryAcquire('y', 4);
     await whilePaused(fixture.service, async () => {
       const verdicts = [];
