@@ -192,6 +192,38 @@ test('remote wait queue: polls with back-off for calls of other processes, and a
   await api.close();
 });
 
+test('remote wait queue: requests each permit ahead of its time, so permits are exactly one interval apart', async () => {
+  const clock = new VirtualClock();
+  const [everyMs, lookaheadMs] = [40, 4];
+  let opensAt = 0;
+  const backend: Partial<RemoteBackend> = {
+    checkBatch: async (): Promise<BatchDecision> => {
+      const opensInMs = Math.max(0, opensAt - clock.now());
+      const about = { decidedAt: clock.now(), lookaheadMs };
+      if (opensInMs > lookaheadMs) return { granted: 0, refusal: deny(opensInMs), ...about };
+      opensAt = clock.now() + opensInMs + everyMs;
+      return { granted: 1, lastDueInMs: opensInMs, refusal: undefined, ...about };
+    },
+    close: async () => {},
+    isAvailable: true,
+  };
+  const factory: RemoteBackendFactory = { isRemote: true, create: () => backend as RemoteBackend };
+  const options = { clock, random: () => 0.5, backend: factory };
+  const api = limiter({ limit: { spacing: { every: everyMs } }, ...options });
+  const startedAt: number[] = [];
+  const enter = async (): Promise<void> => {
+    for (let n = 0; n < 8; n++) {
+      await api.acquire('k');
+      startedAt.push(clock.now());
+    }
+  };
+  const entered = enter();
+  await clock.advanceAsync(7 * everyMs);
+  await entered;
+  expect(startedAt).toEqual([0, 40, 80, 120, 160, 200, 240, 280]);
+  await api.close();
+});
+
 test('remote wait queue: waiters are served at the moment the backend is available again', async () => {
   const clock = new VirtualClock();
   let isAvailable = false;
