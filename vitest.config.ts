@@ -1,4 +1,5 @@
 import { defineConfig } from 'vitest/config';
+import { WAIT_TIMEOUT_MS } from './test/support/wait-timeout.ts';
 
 /** Files that spend most of their time waiting: for leases to expire, servers to fail over, or a browser. */
 const WAITING = [
@@ -16,7 +17,10 @@ const WAITING = [
 export default defineConfig({
   test: {
     globalSetup: './test/support/setup.ts',
+    setupFiles: './test/support/wait-for.ts',
     testTimeout: 60_000,
+    hookTimeout: 60_000, // hooks start servers and daemons
+    expect: { poll: { timeout: WAIT_TIMEOUT_MS } },
     projects: [
       {
         extends: true,

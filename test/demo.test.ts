@@ -51,7 +51,7 @@ describe('npm run demo', () => {
       const { out } = texts;
       expect(out).not.toContain('\x1b');
       for (const line of [
-        /^ +0 s {2}the daemons have joined/m,
+        /^ +\d+ s {2}the daemons have joined/m,
         /s {2}watch it in a browser: http:\/\/127\.0\.0\.1:\d+\/page$/m,
         /s {2}mallory starts: 180 calls\/s/,
         /s {2}north is killed/,

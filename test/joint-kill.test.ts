@@ -3,6 +3,7 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
+import { isDeepStrictEqual } from 'node:util';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { RESERVATION_TTL_MS } from '../src/backends/redis/lua-reservations.ts';
 import { LEASE_TTL_MS } from '../src/backends/redis/lua-semaphore.ts';
@@ -94,12 +95,18 @@ describe.skipIf(redisServer() === undefined)('joint check of a client that is ki
     const killedAt = await killBefore('k');
     expect(await left()).toEqual([6, 7, 0, 3, 7, 17]); // all five are reserved
     const rates = async (): Promise<unknown> => (await left()).filter((_, n) => n !== 3 && n !== 5);
-    await vi.waitFor(async () => expect(await rates()).toEqual([10, 10, 1, 10]), {
-      timeout: RESERVATION_TTL_MS + 3000,
-      interval: 50,
-    });
-    const tookMs = performance.now() - killedAt;
-    expect(tookMs).toBeLessThan(RESERVATION_TTL_MS + 500);
+    let lastChargedAt = killedAt;
+    await vi.waitFor(
+      async () => {
+        const readAt = performance.now();
+        const found = await rates();
+        if (!isDeepStrictEqual(found, [10, 10, 1, 10])) lastChargedAt = readAt;
+        expect(found).toEqual([10, 10, 1, 10]);
+      },
+      { timeout: RESERVATION_TTL_MS + 10_000, interval: 50 },
+    );
+    const keptMs = lastChargedAt - killedAt;
+    expect(keptMs).toBeLessThan(RESERVATION_TTL_MS + 100);
     const [first, , spaced] = limiters;
     expect((await first.check('k', 10)).verdict).toBe('allow'); // in full, and once
     expect((await first.check('k')).verdict).toBe('deny');

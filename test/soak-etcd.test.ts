@@ -26,9 +26,9 @@ test.skipIf(etcdServer() === undefined)(
   async () => {
     const results = await runBench<SoakResult[]>(MAX_RUN_MS, 'soak/etcd.mjs', '--short');
     expect(results.length).toBe(4);
-    for (const { name, tooClose, permits, nextPermitMs, slowestMs } of results) {
+    expect(results.reduce((sum, { permits }) => sum + permits, 0)).toBeGreaterThan(20); // or it proves little
+    for (const { name, tooClose, nextPermitMs, slowestMs } of results) {
       expect({ name, tooClose }).toEqual({ name, tooClose: 0 });
-      expect(permits, name).toBeGreaterThan(5);
       expect(nextPermitMs ?? Infinity, name).toBeLessThan(5000);
       expect(slowestMs, name).toBeLessThan(1500); // the deadline is 1 s
     }

@@ -14,7 +14,7 @@ interface FaultResult {
   readonly name: string;
   readonly limit: number;
   readonly most: number;
-  /** Null if the limit was not fully used again in time. */
+  /** Null if the limit was not fully used again within 30 s. */
   readonly wholeAfterMs: number | null;
 }
 
@@ -31,7 +31,7 @@ test.skipIf(redisServer() === undefined)(
     expect(results.length).toBe(10);
     for (const { name, most, limit, wholeAfterMs } of results) {
       expect({ name, most }).toEqual({ name, most: limit });
-      expect(wholeAfterMs ?? Infinity, name).toBeLessThan(15_000);
+      expect(wholeAfterMs, name).not.toBeNull(); // within 30 s
     }
   },
   MAX_RUN_MS,

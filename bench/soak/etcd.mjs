@@ -79,7 +79,8 @@ async function strict(network, cluster) {
   const limit = { spacing: { every: EVERY_MS } };
   const setting = { limit, endpoints, workers: WORKERS, lines: 2, deadlineMs: DEADLINE_MS };
   const workers = await startWorkers({ ...setting, within: network.within(MEMBERS) });
-  const faults = await runFaults({ cluster, network, isShort }, log);
+  const hasPermitSince = (since) => workers.starts.some(({ at }) => at >= since);
+  const faults = await runFaults({ cluster, network, isShort, hasPermitSince }, log);
   await workers.stop();
   const observed = { gaps: gapsOf(workers.starts), checks: workers.checks, everyMs: EVERY_MS };
   return faults.map((fault) => judge(fault, observed));

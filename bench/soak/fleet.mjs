@@ -72,6 +72,8 @@ export function judge(grants, everyMs) {
     leastGapMs: Math.min(...gaps.map(({ ms }) => ms)),
     longestGapMs: Math.max(...gaps.map(({ ms }) => ms)),
     utilisation: (gaps.length * everyMs) / spanMs,
+    /** The part of the permits that followed within 1.25 intervals: a stall of the machine delays one of them. */
+    onTime: gaps.filter(({ ms }) => ms <= 1.25 * everyMs).length / gaps.length,
     /** Jain's fairness index over the workers: (Σx)² / (nΣx²). */
     fairness: sum(byWorker) ** 2 / (byWorker.length * sum(byWorker.map((x) => x * x))),
     /** Time from when a permit became valid until the worker had it. */

@@ -32,6 +32,28 @@ test('circuit breaker: a probe that succeeds after stop() reports no change', as
   expect([changes, breaker.isOpen]).toEqual([[false], true]);
 });
 
+test('circuit breaker: probes 50 ms after a failure, then less often, and recovery is noticed within 400 ms', async () => {
+  const clock = new VirtualClock();
+  const probedAt: number[] = [];
+  const probe = async (): Promise<void> => {
+    probedAt.push(clock.now());
+    if (clock.now() < 2000) throw new Error('down');
+  };
+  const changes: [boolean, number][] = [];
+  const onChange = (isAvailable: boolean): unknown => changes.push([isAvailable, clock.now()]);
+  const breaker = new CircuitBreaker(clock, probe, onChange);
+  breaker.trip(new Error('down'));
+  await clock.advanceAsync(4000);
+  expect(probedAt).toEqual([50, 150, 350, 750, 1150, 1550, 1950, 2350]);
+  expect(changes).toEqual([
+    [false, 0],
+    [true, 2350],
+  ]);
+  breaker.trip(new Error('down'));
+  await clock.advanceAsync(50);
+  expect([probedAt.at(-1), breaker.isOpen]).toEqual([4050, false]); // it starts with 50 ms again
+});
+
 test('circuit breaker: where timers end with their request, a later call starts the probe that is overdue', async () => {
   const clock = new VirtualClock();
   const withoutTimers = { now: () => clock.now(), wakeAt: () => () => {} };

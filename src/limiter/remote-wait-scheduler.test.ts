@@ -159,6 +159,105 @@ test('remote wait queue: refuses at once a call whose turn, behind others, comes
   await api.close();
 });
 
+test('remote wait queue: polls with back-off for calls of other processes, and a local settlement wakes it at once', async () => {
+  const clock = new VirtualClock();
+  const checkedAt: number[] = [];
+  let isFree = true;
+  const backend: Partial<RemoteBackend> = {
+    checkBatch: async () => {
+      checkedAt.push(clock.now());
+      const about = { decidedAt: clock.now() };
+      if (!isFree) return { granted: 0, refusal: deny(0), ...about };
+      isFree = false;
+      return { granted: 1, refusal: undefined, leaseIds: ['lease'], ...about };
+    },
+    leaseOf: () => undefined,
+    settle: async () => {
+      isFree = true;
+    },
+    close: async () => {},
+    isAvailable: true,
+  };
+  const factory: RemoteBackendFactory = { isRemote: true, create: () => backend as RemoteBackend };
+  const api = limiter({ limit: { concurrency: 1 }, backend: factory, clock, random: () => 1 });
+  const held = await api.acquire('k');
+  let served = 0;
+  void api.acquire('k').then(() => served++);
+  await clock.advanceAsync(1000);
+  expect(checkedAt).toEqual([0, 0, 20, 60, 140, 300, 550, 800]); // at most every 250 ms
+  expect(served).toBe(0);
+  if (held.verdict === 'allow') held.settle();
+  await clock.advanceAsync(0);
+  expect([served, checkedAt.slice(8)]).toEqual([1, [1000]]);
+  await api.close();
+});
+
+test('remote wait queue: requests each permit ahead of its time, so permits are exactly one interval apart', async () => {
+  const clock = new VirtualClock();
+  const [everyMs, lookaheadMs] = [40, 4];
+  let opensAt = 0;
+  const backend: Partial<RemoteBackend> = {
+    checkBatch: async (): Promise<BatchDecision> => {
+      const opensInMs = Math.max(0, opensAt - clock.now());
+      const about = { decidedAt: clock.now(), lookaheadMs };
+      if (opensInMs > lookaheadMs) return { granted: 0, refusal: deny(opensInMs), ...about };
+      opensAt = clock.now() + opensInMs + everyMs;
+      return { granted: 1, lastDueInMs: opensInMs, refusal: undefined, ...about };
+    },
+    close: async () => {},
+    isAvailable: true,
+  };
+  const factory: RemoteBackendFactory = { isRemote: true, create: () => backend as RemoteBackend };
+  const options = { clock, random: () => 0.5, backend: factory };
+  const api = limiter({ limit: { spacing: { every: everyMs } }, ...options });
+  const startedAt: number[] = [];
+  const enter = async (): Promise<void> => {
+    for (let n = 0; n < 8; n++) {
+      await api.acquire('k');
+      startedAt.push(clock.now());
+    }
+  };
+  const entered = enter();
+  await clock.advanceAsync(7 * everyMs);
+  await entered;
+  expect(startedAt).toEqual([0, 40, 80, 120, 160, 200, 240, 280]);
+  await api.close();
+});
+
+test('remote wait queue: waiters are served at the moment the backend is available again', async () => {
+  const clock = new VirtualClock();
+  let isAvailable = false;
+  let onAvailability: (isAvailable: boolean, why: unknown) => void = () => {};
+  const backend = {
+    checkBatch: async (): Promise<BatchDecision> =>
+      isAvailable
+        ? { granted: 1, refusal: undefined, decidedAt: clock.now() }
+        : { granted: 0, refusal: deny(500), decidedAt: clock.now(), fromFallback: true },
+    close: async () => {},
+    get isAvailable() {
+      return isAvailable;
+    },
+  };
+  const factory: RemoteBackendFactory = {
+    isRemote: true,
+    create: (_, context) => {
+      ({ onAvailability } = context);
+      return backend as Partial<RemoteBackend> as RemoteBackend;
+    },
+  };
+  const api = limiter({ limit: { bucket: { rate: '1/s', burst: 1 } }, backend: factory, clock });
+  const waiting = [api.acquire('a'), api.acquire('b')];
+  await clock.advanceAsync(20);
+  expect(api.stats().waiting).toBe(2);
+  isAvailable = true;
+  onAvailability(true, undefined);
+  await clock.advanceAsync(0); // not after 500 ms
+  expect(api.stats().waiting).toBe(0);
+  const entries = await Promise.all(waiting);
+  expect(entries).toMatchObject([{ verdict: 'allow' }, { verdict: 'allow' }]);
+  await api.close();
+});
+
 test('remote wait queue: where timers end with their request, a request that ended holds up no waiter', async () => {
   const clock = new VirtualClock();
   let checks = 0;

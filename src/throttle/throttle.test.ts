@@ -1,6 +1,7 @@
 import { describe, expect, expectTypeOf, test } from 'vitest';
 import type { RemoteBackendFactory } from '../backends/remote-backend.ts';
 import { DeniedError } from '../core/errors.ts';
+import { seededRandom } from '../core/random.ts';
 import type { RemoteLimiter } from '../limiter/async-limiter.ts';
 import { all } from '../limiter/composite-limiter.ts';
 import { limiter } from '../limiter/limiter.ts';
@@ -462,6 +463,46 @@ describe('throttle: errors', () => {
       await expect(call()).rejects.toThrow('no key');
     }
     expect(throttle(() => 1, { limit: once, key })).toThrow('no key');
+  });
+
+  /** As examples/llm-quota.mjs, on a virtual clock. */
+  test('24 workers with a maximum cost, settled with what was used: 95 % of a quota of tokens is used, and never more', async () => {
+    const clock = new VirtualClock();
+    const random = seededRandom(7);
+    const sleep = (ms: number) => new Promise<void>((wake) => clock.wakeAt(clock.now() + ms, wake));
+    const perSecond = { requests: 50, tokens: 4000 };
+    const budget = (name: keyof typeof perSecond) => {
+      const [rate, burst] = [perSecond[name], 1.5 * perSecond[name]];
+      return limiter({ name, limit: { bucket: { rate, burst } }, clock });
+    };
+    const quota = all([{ limiter: budget('requests'), cost: 1 }, { limiter: budget('tokens') }]);
+    let usedTokens = 0;
+    let refused = 0;
+    const answer = async (maxTokens: number): Promise<number> => {
+      await sleep(50 + 100 * random());
+      const used = Math.ceil(maxTokens * (0.2 + 0.6 * random()));
+      usedTokens += used;
+      return used;
+    };
+    const complete = throttle(answer, {
+      limiter: quota,
+      wait: true,
+      cost: (maxTokens: number) => maxTokens,
+      used: (used: number) => used,
+    });
+    let isOver = false;
+    const work = async (): Promise<void> => {
+      while (!isOver) await complete(250).catch(() => refused++);
+    };
+    const workers = Array.from({ length: 24 }, work);
+    await clock.advanceAsync(2000); // the burst is spent
+    const before = usedTokens;
+    await clock.advanceAsync(10_000);
+    expect((usedTokens - before) / (10 * perSecond.tokens)).toBeCloseTo(1, 1.3); // by 2.5 %
+    expect(refused).toBe(0);
+    isOver = true;
+    await clock.advanceAsync(5000);
+    await Promise.all(workers);
   });
 
   test('a misspelt option lists the options of throttle and of its limiter', () => {

@@ -28,7 +28,8 @@ export interface RunningDaemon {
   stop(name?: NodeJS.Signals): Promise<number | null>;
 }
 
-const START_TIMEOUT_MS = 15_000;
+/** A watchdog: a loaded machine takes a few seconds. */
+const START_TIMEOUT_MS = 25_000;
 
 /** Starts a daemon, and waits until it prints its addresses. Port 0 means any free port. */
 async function startDaemon(

@@ -7,6 +7,8 @@ import type { RedisCluster } from './services.ts';
 
 export interface RedisConnection {
   readonly client: RedisClient;
+  /** One server: resolves when Redis has executed, or lost, all commands of limiters that are closed. */
+  drained?(): Promise<unknown>;
   disconnect(): void;
 }
 
@@ -17,7 +19,8 @@ export async function nodeRedis(port: number): Promise<RedisConnection> {
   });
   client.on('error', () => {}); // the limiter reports outages
   await client.connect();
-  return { client, disconnect: () => client.destroy() };
+  const drained = () => client.ping().catch(() => {});
+  return { client, drained, disconnect: () => client.destroy() };
 }
 
 export async function ioRedis(port: number, keyPrefix = ''): Promise<RedisConnection> {
@@ -30,7 +33,8 @@ export async function ioRedis(port: number, keyPrefix = ''): Promise<RedisConnec
   });
   client.on('error', () => {});
   await client.connect();
-  return { client, disconnect: () => client.disconnect() };
+  const drained = () => client.ping().catch(() => {});
+  return { client, drained, disconnect: () => client.disconnect() };
 }
 
 export async function nodeRedisCluster({ nodes }: RedisCluster): Promise<RedisConnection> {

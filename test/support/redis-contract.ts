@@ -10,7 +10,7 @@ import type { Limit } from '../../src/policies/limit.ts';
 import { throttle } from '../../src/throttle/throttle.ts';
 import { whilePaused } from './paused.ts';
 import type { RedisConnection } from './redis-clients.ts';
-import { bucketLimit, remoteLimiterContract } from './remote-limiter-contract.ts';
+import { bucketLimit, remoteLimiterContract, UNHURRIED } from './remote-limiter-contract.ts';
 import { redisCli, type Service } from './services.ts';
 
 export interface RedisHarness {
@@ -55,6 +55,7 @@ function contractTests(start: () => Promise<RedisHarness>): void {
   });
   afterEach(async () => {
     for (const api of limiters.splice(0)) await api.close();
+    await Promise.all([first, second].map((connection) => connection.drained?.()));
   });
 
   const onAllServers = (...words: string[]): string[] =>
@@ -74,7 +75,8 @@ function contractTests(start: () => Promise<RedisHarness>): void {
     from = first,
     queue = {},
   ): RemoteLimiter {
-    const api = limiter({ name: 'api', limit, backend: redis(from.client, options), queue });
+    const backend = redis(from.client, { deadline: UNHURRIED.deadlineMs, ...options });
+    const api = limiter({ name: 'api', limit, backend, queue });
     limiters.push(api);
     return api;
   }
@@ -122,8 +124,9 @@ function contractTests(start: () => Promise<RedisHarness>): void {
     }
     const gaps = dueAt.slice(1).map((at, n) => at - dueAt[n]);
     expect(Math.min(...gaps)).toBeGreaterThanOrEqual(40 - 1e-3);
-    // Permits granted ahead lose no time to timers or the round trip: they are exactly one interval apart.
-    expect(gaps.filter((gap) => gap < 40.01).length).toBeGreaterThan(gaps.length / 2);
+    // Permits granted ahead lose no time to timers or the round trip: they are exactly one interval apart, where the
+    // machine does not delay the request. None would be by chance.
+    expect(Math.min(...gaps)).toBeLessThan(40.01);
     expect(Math.min(...lateness)).toBeGreaterThan(-1); // two readings of one clock
   });
 
@@ -150,13 +153,13 @@ function contractTests(start: () => Promise<RedisHarness>): void {
   });
 
   test('keys expire when they are removable', async () => {
-    const api = shared(bucketLimit(2, 2));
-    await api.check('x');
+    await shared(bucketLimit(0.02, 2)).check('slow');
+    await shared(bucketLimit(20, 2)).check('x');
     const { port } = harness.servers()[0];
-    const ttl = Number(redisCli(port, '-c', 'PTTL', redisKeyOf('x')));
-    expect(ttl).toBeGreaterThan(0);
-    expect(ttl).toBeLessThanOrEqual(502);
-    await vi.waitFor(() => expect(sumOf(/(\d+)/, 'DBSIZE')).toBe(0), { timeout: 3000 });
+    const ttl = Number(redisCli(port, '-c', 'PTTL', redisKeyOf('slow')));
+    expect(ttl).toBeGreaterThan(40_000);
+    expect(ttl).toBeLessThanOrEqual(50_002);
+    await vi.waitFor(() => expect(sumOf(/(\d+)/, 'DBSIZE')).toBe(1)); // after 50 ms
   });
 
   test('SCRIPT FLUSH and FLUSHALL cause no outage', async () => {
@@ -170,13 +173,15 @@ function contractTests(start: () => Promise<RedisHarness>): void {
   });
 
   test('a process busy for longer than the deadline still reads its reply', async () => {
-    const api = shared(bucketLimit(0.1, 5), { deadline: 50, onUnavailable: 'deny' });
+    const deadlineMs = 800; // Redis replies before it, also on a loaded machine
+    const api = shared(bucketLimit(0.1, 5), { deadline: deadlineMs, onUnavailable: 'deny' });
     await api.check('x'); // the server of this key has the script from here on
+    const before = calls();
     const checking = api.check('x');
     for (let n = 0; n < 3; n++) await new Promise<void>((resolve) => process.nextTick(resolve));
     await new Promise<void>((resolve) => setImmediate(resolve)); // sent: node-redis writes only now
     const since = performance.now();
-    while (performance.now() - since < 120); // blocks the event loop
+    while (calls() === before || performance.now() - since < deadlineMs + 50); // blocks the event loop
     expect((await checking).verdict).toBe('allow');
     expect(api.stats()).toMatchObject({ isAvailable: true, fallback: 0 });
   });
@@ -185,10 +190,21 @@ function contractTests(start: () => Promise<RedisHarness>): void {
     const local = shared(bucketLimit(0.1, 4), { deadline: 50, processes: 2 });
     const open = shared(bucketLimit(0.1, 1), { deadline: 50, onUnavailable: 'allow' });
     const strict = shared({ spacing: { every: '1s' } }, { deadline: 50 });
-    await Promise.all([local.check('x'), open.check('y'), strict.check('z')]);
+    let attempt = 0;
+    /** A key that Redis has decided about: the short deadline may be missed. */
+    const usedKey = (api: RemoteLimiter): Promise<string> =>
+      vi.waitFor(async () => {
+        const key = `key ${attempt++}`;
+        const { fallback } = api.stats();
+        await api.check(key);
+        expect(api.stats()).toMatchObject({ isAvailable: true, fallback });
+        return key;
+      });
+    const key = await usedKey(local);
+    await Promise.all([open, strict].map(usedKey));
     await whileUnavailable(async () => {
       const verdicts = async (api: RemoteLimiter) => {
-        const decisions = [await api.check('x'), await api.check('x'), await api.check('x')];
+        const decisions = [await api.check(key), await api.check(key), await api.check(key)];
         return decisions.map(({ verdict }) => verdict).join(' ');
       };
       expect(await verdicts(local)).toBe('allow deny deny'); // half of the three that are left

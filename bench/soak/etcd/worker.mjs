@@ -5,13 +5,14 @@
  *     'stop' from the parent                              no new calls; exits when pending calls have ended
  *
  * One more loop checks every few milliseconds. For each permit it reports when it was granted (the limiter's last reading
- * of its clock) and when the caller received it; for each check how long it took. All times are on the machine's monotonic
- * clock, which is the same in all processes.
+ * of its clock) and when the caller received it; for each check how long it took, without stalls of this process. All
+ * times are on the machine's monotonic clock, which is the same in all processes.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { limiter, systemClock } from 'sluice';
 import { etcd } from 'sluice/etcd';
+import { onStall } from '../stalls.mjs';
 
 const { limit, endpoints, skewMs, lines, deadlineMs } = JSON.parse(process.argv[2]);
 
@@ -38,6 +39,11 @@ let isOver = false;
 
 const report = (message) => process.send?.(message);
 
+let stalledMs = 0;
+onStall(({ from, to }) => {
+  stalledMs += to - from;
+});
+
 async function waitLoop() {
   while (!isOver) {
     const result = await api.acquire('token', 1, { wait: MAX_WAIT_MS });
@@ -51,12 +57,12 @@ async function waitLoop() {
 
 async function checkLoop() {
   while (!isOver) {
-    const since = machineNow();
+    const since = machineNow() - stalledMs;
     const { verdict } = await api.check('token');
     const start = { type: 'start', at: readAt, receivedAt: machineNow() };
     const at = start.receivedAt;
     if (verdict === 'allow') report(start);
-    report({ type: 'check', at, ms: at - since, verdict });
+    report({ type: 'check', at, ms: at - stalledMs - since, verdict });
     await sleep(CHECK_EVERY_MS * (0.5 + Math.random()));
   }
 }

@@ -1,11 +1,13 @@
 /**
- * A region: one process with random calls at a given rate, which reports the times of admitted calls to its parent.
+ * A region: one process with random calls at a given rate, which reports the times of admitted calls, and when it stalled,
+ * to its parent.
  *
  *     { self, groups, port, limit, deadline, load }     as JSON in the first argument
  */
 
 import { limiter } from 'sluice';
 import { groups } from 'sluice/groups';
+import { onStall } from '../stalls.mjs';
 
 const { self, groups: regions, port, limit, deadline, load } = JSON.parse(process.argv[2]);
 
@@ -38,3 +40,4 @@ const tick = () => {
 };
 process.send({ type: 'ready' });
 setInterval(tick, TICK_MS);
+onStall((stall) => process.send({ type: 'stall', stall }));

@@ -167,15 +167,13 @@ describe.skipIf(!redisServer())('change of a limit in Redis', () => {
     await api.acquire('k');
     const waiting = [api.acquire('k', 1, { wait: '2h' }), api.acquire('k', 1, { wait: '2h' })];
     await vi.waitFor(() => expect(api.stats().waiting).toBe(2));
-    const since = performance.now();
     await api.change({ spacing: { every: 20 } });
-    const ends = await Promise.all(waiting);
+    const ends = await Promise.all(waiting); // not after an hour
     expect(ends.map(({ verdict }) => verdict)).toEqual(['allow', 'allow']);
-    expect(performance.now() - since).toBeLessThan(1000);
   });
 
   test('change: the local fallback has the new numbers, and what was spent of the old ones', async () => {
-    const api = shared(bucket(0.001, 10), { deadline: 80 });
+    const api = shared(bucket(0.001, 10), { deadline: 400 });
     await api.check('k', 6);
     await api.change(bucket(0.001, 12));
     await whilePaused(fixture.service, async () => {

@@ -85,10 +85,12 @@ describe.skipIf(redisServer() === undefined).each([
       ];
       await vi.waitFor(() => expect([api.stats().waiting, timers.size > 1]).toEqual([4, true]));
       await api.inspect('token'); // a barrier: earlier commands have arrived
-      const since = performance.now();
+      let refused = 0;
+      for (const one of waiting) void one.then(() => refused++);
       const closed = api.close();
+      await new Promise(setImmediate);
+      expect(refused).toBe(4);
       const results = await Promise.all(waiting);
-      expect(performance.now() - since).toBeLessThan(500);
       const refusal = { verdict: 'deny', reason: 'closed', limit: 'api', retryAfterMs: Infinity };
       for (const result of results) expect(result).toMatchObject(refusal);
       await closed;
@@ -176,7 +178,7 @@ describe.skipIf(redisServer() === undefined).each([
   });
 
   test('fair queue: the next waiter of another process gets its turn at once', async () => {
-    const limit = { spacing: { every: 50 } };
+    const limit = { spacing: { every: 300 } };
     const [{ api }, other] = [
       shared(limit, { fairQueue: true }),
       shared(limit, { fairQueue: true }),
@@ -189,7 +191,7 @@ describe.skipIf(redisServer() === undefined).each([
     const since = performance.now();
     await api.close();
     expect((await next).verdict).toBe('allow');
-    expect(performance.now() - since).toBeLessThan(500); // not one interval for each waiter that left
+    expect(performance.now() - since).toBeLessThan(4000); // not one interval for each waiter that left: 6 s
     await Promise.all(closed);
     await other.api.close();
   });

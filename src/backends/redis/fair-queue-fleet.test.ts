@@ -303,6 +303,23 @@ describe.skipIf(redisServer() === undefined)('fair queue of a fleet', () => {
     await end();
   });
 
+  test.each<[QueueOrder]>([['fair'], ['fifo']])(
+    'concurrency, order %s: a settled call hands its place on within two round trips, not at a heartbeat',
+    async (order) => {
+      const [limit, runs, rttMs] = [2, 5, 4];
+      create({ concurrency: limit }, order, rttMs, 2);
+      await warmUp(rttMs);
+      for (const [n, flow] of ['a', 'b'].entries()) load(members[n], { flow, callers: 20, runs });
+      await fleet.run(100);
+      const since = fleet.now;
+      await fleet.run(1000);
+      const [a = 0, b = 0] = countsFrom(since).values();
+      expect(a + b).toBeGreaterThanOrEqual((1000 / (runs + 2 * rttMs)) * limit);
+      expect(mostRunning).toBe(limit);
+      await end();
+    },
+  );
+
   test('concurrency, order fair: the places of a killed process are free when its leases end', async () => {
     create({ concurrency: 4 }, 'fair', 4, 2);
     await warmUp(4);

@@ -43,7 +43,7 @@ import { PROCESS_TIMEOUT_MS, QUEUE_TTL_MS } from './lua-fair-queue.ts';
 import { type GrantReply, grantOf, type ReplyValue } from './reply.ts';
 import type { UnsentCommands } from './unsent-commands.ts';
 
-const HEARTBEAT_MS: Millis = PROCESS_TIMEOUT_MS / 3;
+export const HEARTBEAT_MS: Millis = PROCESS_TIMEOUT_MS / 3;
 
 /** Timers are late by one or two milliseconds, in a busy process by many more. */
 const TIMER_LATENESS_MS: Millis = 25;

@@ -202,8 +202,8 @@ describe.skipIf(redisServer() === undefined)('all of limits in Redis', () => {
   });
 
   test('outage: each fallback decides, and what one granted is taken back when another refuses', async () => {
-    const open = shared('open', fixed(4), { onUnavailable: 'local', deadline: 50 });
-    const closed = shared('closed', fixed(4), { onUnavailable: 'deny', deadline: 50 });
+    const open = shared('open', fixed(4), { onUnavailable: 'local', deadline: 400 });
+    const closed = shared('closed', fixed(4), { onUnavailable: 'deny', deadline: 400 });
     const both = all([open, closed]);
     await both.check('k');
     await whilePaused(fixture.service, async () => {

@@ -18,7 +18,7 @@ describe.skipIf(redisServer() === undefined)('local fallback', () => {
   /** The same limit in two processes. */
   const pairOf = (limit: Limit, options: RedisOptions = {}): RemoteLimiter[] =>
     [fixture.firstClient, fixture.secondClient].map(({ client }) => {
-      const backend = redis(client, { deadline: 50, onUnavailable: 'local', ...options });
+      const backend = redis(client, { deadline: 400, onUnavailable: 'local', ...options });
       const api = limiter({ name: 'api', limit, backend });
       fixture.limiters.push(api);
       return api;

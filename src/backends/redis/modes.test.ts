@@ -11,6 +11,7 @@ import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import type { Permit, Refusal } from '../../limiter/permit.ts';
 import type { Limit } from '../../policies/limit.ts';
+import { HEARTBEAT_MS } from './fair-queue.ts';
 import { type RedisOptions, redis } from './options.ts';
 
 const perSecond = (rate: number, burst: number): Limit => ({ bucket: { rate, burst } });
@@ -26,7 +27,8 @@ describe.skipIf(redisServer() === undefined).each([
     options: RedisOptions = {},
     from = fixture.firstClient,
   ): RemoteLimiter {
-    const api = limiter({ name: 'api', limit, backend: redis(from.client, options) });
+    const backend = redis(from.client, { deadline: '5s', ...options });
+    const api = limiter({ name: 'api', limit, backend });
     fixture.limiters.push(api);
     return api;
   }
@@ -38,7 +40,7 @@ describe.skipIf(redisServer() === undefined).each([
   };
 
   test('one backend object serves several limits, each with its own rule', async () => {
-    const backend = redis(fixture.firstClient.client);
+    const backend = redis(fixture.firstClient.client, { deadline: '5s' });
     const small = limiter({ name: 'small', limit: perSecond(0.1, 1), backend });
     const large = limiter({ name: 'large', limit: perSecond(0.1, 9), backend });
     fixture.limiters.push(small, large);
@@ -110,25 +112,6 @@ describe.skipIf(redisServer() === undefined).each([
     await vi.waitFor(async () => expect((await b.inspect('sink'))?.inFlight).toBe(0));
   });
 
-  test('concurrency limit: a waiter polls with back-off, and a local settlement wakes it at once', async () => {
-    const api = shared({ concurrency: 1 });
-    const held = await api.acquire('sink');
-    const before = calls();
-    const waiting = api.acquire('sink');
-    await new Promise((resolve) => setTimeout(resolve, 1000));
-    expect(calls() - before).toBeGreaterThan(3);
-    expect(calls() - before).toBeLessThan(15);
-    const polled = calls();
-    await vi.waitFor(() => expect(calls()).toBeGreaterThan(polled), { interval: 5 });
-    await api.inspect('another'); // the reply is here; the next poll follows in 125 to 250 ms
-    const settled = calls();
-    const since = performance.now();
-    if (held.verdict === 'allow') held.settle();
-    expect((await waiting).verdict).toBe('allow');
-    expect(performance.now() - since).toBeLessThan(100); // before the next poll
-    expect(calls() - settled).toBeLessThanOrEqual(2);
-  });
-
   test('concurrency limit with fair queue: grants in order of arrival, without polling', async () => {
     const limit = { concurrency: 2 } as const;
     const pair = [fixture.firstClient, fixture.secondClient].map((from) =>
@@ -147,15 +130,16 @@ describe.skipIf(redisServer() === undefined).each([
       waiting.push(acquire(n));
       await pair[n % 2].inspect('another'); // a barrier: earlier commands have arrived
     }
-    const quiet = calls();
-    await new Promise((resolve) => setTimeout(resolve, 500));
-    expect(calls() - quiet).toBeLessThanOrEqual(2); // one heartbeat at most
     const since = performance.now();
+    const quiet = calls();
+    await new Promise((resolve) => setTimeout(resolve, 400));
+    const sent = calls() - quiet;
+    const heartbeats = 2 * Math.ceil((performance.now() - since) / HEARTBEAT_MS);
+    expect(sent).toBeLessThanOrEqual(heartbeats);
     for (const permit of held) if (permit.verdict === 'allow') permit.settle();
     await Promise.all(waiting);
     expect(order).toEqual(Array.from({ length: 40 }, (_, n) => n));
     expect((calls() - quiet) / 40).toBeLessThan(3); // request, settle, and a few heartbeats
-    expect(performance.now() - since).toBeLessThan(1000); // no permit waited for a heartbeat
     expect(pair.map((api) => api.stats().waiting)).toEqual([0, 0]);
     await vi.waitFor(async () => expect((await pair[0].inspect('sink'))?.inFlight).toBe(0));
   }, 20_000);
@@ -177,11 +161,15 @@ describe.skipIf(redisServer() === undefined).each([
 
   test('concurrency limit: capacity of a crashed process is free when its lease expires', async () => {
     const api = shared({ concurrency: 1 });
-    const [seconds, micros] = fixture.cli('TIME').split('\n').map(Number);
-    const endsAt = seconds * 1000 + micros / 1000 + 300;
-    fixture.cli('ZADD', 'sluice:{api:sink}:concurrency', String(endsAt), 'ghost/1#1');
+    const leaseFor = (ms: number): unknown => {
+      const [seconds, micros] = fixture.cli('TIME').split('\n').map(Number);
+      const endsAt = seconds * 1000 + micros / 1000 + ms;
+      return fixture.cli('ZADD', 'sluice:{api:sink}:concurrency', String(endsAt), 'ghost/1#1');
+    };
+    leaseFor(60_000);
     expect((await api.tryAcquire('sink')).verdict).toBe('deny');
-    expect((await api.acquire('sink', 1, { wait: 5000 })).verdict).toBe('allow');
+    leaseFor(200);
+    expect((await api.acquire('sink', 1, { wait: '1m' })).verdict).toBe('allow');
   });
 
   test('concurrency limit: during an outage, calls in flight are counted and settled locally', async () => {
@@ -232,7 +220,7 @@ describe.skipIf(redisServer() === undefined).each([
   });
 
   test('prefetch: takes no tokens from the fallback during an outage', async () => {
-    const api = shared(perSecond(0.01, 4), { deadline: 50, prefetch: 2 });
+    const api = shared(perSecond(0.01, 4), { deadline: 400, prefetch: 2 });
     await api.tryAcquire('y', 4);
     await whilePaused(fixture.service, async () => {
       const verdicts = [];

@@ -13,6 +13,7 @@ import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { deny } from '../../core/decision.ts';
 import { type FlowOptions, MAX_FLOW_CHARS } from '../../core/flow.ts';
 import { LongestQueue } from '../../core/longest-queue.ts';
+import { admittingMsOf } from '../config/drain-time.ts';
 import { type Bounds, DEFAULT_BOUNDS } from '../config/read.ts';
 import type { CheckResult } from './request.ts';
 import {
@@ -52,9 +53,6 @@ interface KeyQueue {
   readonly id: string;
   readonly waiters: Set<Waiter>;
 }
-
-/** Of the time for draining, this part is left for the refusals to be sent. */
-const SENDING_PART = 0.1;
 
 export class Waiting {
   bounds: WaitBounds = DEFAULT_BOUNDS;
@@ -98,7 +96,7 @@ export class Waiting {
     const refuseAll = (): void => {
       for (const waiter of this.#waiters) end(waiter, 'stopping');
     };
-    schedule(clock, clock.now() + withinMs * (1 - SENDING_PART), refuseAll, false);
+    schedule(clock, clock.now() + admittingMsOf(withinMs), refuseAll, false);
   }
 
   /** Undefined if the call may not wait. */

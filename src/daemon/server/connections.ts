@@ -8,6 +8,7 @@
 
 import type { Socket } from 'node:net';
 import { type BatchClock, type Clock, type Millis, schedule } from '../../core/clock.ts';
+import { scheduleDrainEnd } from '../config/drain-time.ts';
 import type { Bounds } from '../config/read.ts';
 import { type EvictableConnection, IdleEviction } from './idle-eviction.ts';
 import { KEEP_ALIVE_MS } from './keep-alive.ts';
@@ -117,13 +118,14 @@ export class Connections {
   async drain(withinMs: Millis): Promise<void> {
     const startedAt = this.#clock.now();
     const closed = [...this.#open].map((connection) => connection.closed);
+    const cancelEnd = scheduleDrainEnd(this.#clock, withinMs, () => {
+      for (const connection of this.#open) connection.destroy();
+    });
     const poll = (): void => {
       const now = this.#clock.now();
       for (const connection of this.#open) {
-        if (now - startedAt >= withinMs) connection.destroy();
-        else if (connection.isQuietAt(now) || now - startedAt >= MAX_FINAL_READ_MS) {
+        if (connection.isQuietAt(now) || now - startedAt >= MAX_FINAL_READ_MS)
           connection.closeWhenDone();
-        }
       }
       cancel = schedule(this.#clock, now + QUIET_MS, poll, true);
     };
@@ -131,6 +133,7 @@ export class Connections {
     poll();
     await Promise.all(closed);
     cancel();
+    cancelEnd();
   }
 }
 

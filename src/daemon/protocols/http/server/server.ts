@@ -11,6 +11,7 @@
 
 import type { Socket } from 'node:net';
 import { type BatchClock, type Clock, type Millis, schedule } from '../../../../core/clock.ts';
+import { scheduleDrainEnd } from '../../../config/drain-time.ts';
 import type { ConnectionCounts } from '../../../server/connections.ts';
 import { IdleEviction } from '../../../server/idle-eviction.ts';
 import { PacedSocket } from '../../../server/paced-socket.ts';
@@ -163,7 +164,7 @@ export class HttpServer {
     const destroyAll = (): void => {
       for (const { socket } of this.#open) socket.destroy();
     };
-    const cancel = schedule(clock, clock.now() + withinMs, destroyAll, true);
+    const cancel = scheduleDrainEnd(clock, withinMs, destroyAll);
     this.#nodeServer.closeIdle();
     for (const connection of this.#open) {
       const { socket } = connection;

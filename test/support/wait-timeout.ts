@@ -1,0 +1,5 @@
+/**
+ * How long tests wait for an effect. It bounds a hang and is no assertion: longer than a stall of a loaded machine
+ * (the default of vitest, 1 s, is not), and shorter than a lease of 10 s, so that an expiry does not pass for a release.
+ */
+export const WAIT_TIMEOUT_MS = 5000;
