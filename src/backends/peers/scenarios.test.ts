@@ -18,14 +18,20 @@ function fleetWith(
   seed = 1,
 ) {
   const clock = new VirtualClock(1_000_000);
-  const hub = new MemoryHub({ clock, seed, delayMs: [1, 3], isLoopback: false });
+  const network = { loss: 0 };
+  const hub = new MemoryHub({
+    ...{ clock, seed, delayMs: [1, 3], isLoopback: false },
+    get loss() {
+      return network.loss;
+    },
+  });
   let members = 0;
   const join = (options: Partial<TestPeerOptions> = {}): Promise<TestPeer> =>
     createTestPeer(hub.transport(`${members++}`), {
       ...{ clock, key: 'a key for the tests', limit, peers, maxKeys: 100_000 },
       ...options,
     });
-  return { clock, join, pass: (ms: number): Promise<void> => clock.advanceAsync(ms) };
+  return { clock, network, join, pass: (ms: number): Promise<void> => clock.advanceAsync(ms) };
 }
 
 /** Units remaining in each of a key's buckets. */
@@ -139,6 +145,35 @@ describe('state transfer', () => {
     await old[0].node.close(); // the longest-lived one
     await pass(10_000);
     expect(late.backend.keys).toBe(40_000);
+  });
+
+  test.each([
+    { loss: 0, maxMs: 500, maxPages: 180 },
+    { loss: 0.2, maxMs: 1500, maxPages: 450 },
+  ])('merges pages in any order, and requests those that are lost: loss $loss', async (row) => {
+    const { clock, network, join, pass } = fleetWith(SLOW, { exchange: 'periodic' });
+    const old = await join();
+    await pass(1500);
+    for (let k = 0; k < 10_000; k++) {
+      old.backend.check(`${k}`, 1 + (k % 50));
+      if (k % 1000 === 0) await pass(100);
+    }
+    await pass(HISTORY_MS);
+    network.loss = row.loss;
+    const { length: sentBefore } = old.transport.sentDatagrams;
+    const startedAt = clock.now();
+    const late = await join();
+    let syncedAt = Infinity;
+    void late.node.synced.then(() => {
+      syncedAt = clock.now();
+    });
+    await pass(row.maxMs);
+    expect(syncedAt - startedAt).toBeLessThanOrEqual(row.maxMs);
+    expect(old.transport.sentDatagrams.length - sentBefore).toBeLessThanOrEqual(row.maxPages);
+    for (let k = 0; k < 10_000; k++) {
+      const [known] = remainingOf(late, `${k}`);
+      if (Math.abs(known - remainingOf(old, `${k}`)[0]) > 0.01) expect([k, known]).toBe('equal');
+    }
   });
 
   test('recovers reports that were lost because the gap was too large', async () => {

@@ -7,8 +7,9 @@
  *     state-request, cursor 160 ─▶
  *                             ◀─── state, next 0: end
  *
- * Only pages of the open request are applied, each once: a late page would count hits twice. A source that stops
- * answering is replaced, and the transfer continues with the limits that are still pending.
+ * Pages are applied in any order, each once (`received-pages.ts`); a request begins at the first gap. Pages of other
+ * requests are ignored. A source that stops answering is replaced, and the transfer continues with the limits that are
+ * still pending.
  *
  * Reports go on meanwhile, and a page lists those that it includes (`included-reports.ts`). So each hit counts once:
  *
@@ -34,6 +35,7 @@ import {
 } from './included-reports.ts';
 import { FIELD_SINCE, type MessageOf, type NodeId, random48 } from './messages.ts';
 import { type Peer, REORDER_GRACE_MS } from './peer-table.ts';
+import { ReceivedPages } from './received-pages.ts';
 import { versionFor } from './wire-versions.ts';
 
 /** Interval of requests while no reply comes. */
@@ -70,7 +72,9 @@ export function createStateTransfer(context: PeerContext) {
   let sources: Peer[] = [];
   const failedSources = new Set<NodeId>();
   let nonce = 0;
-  let cursor = 0;
+  /** Of the first pending limit. */
+  let receivedPages = new ReceivedPages();
+  /** Since the last request. */
   let pagesReceived = 0;
   let startedAt: Millis = 0;
   let repliedAt: Millis = 0;
@@ -92,7 +96,7 @@ export function createStateTransfer(context: PeerContext) {
   /** Starts with the first page of the first pending limit. */
   const resetRequest = (now: Millis): void => {
     nonce = random48(random);
-    cursor = 0;
+    receivedPages = new ReceivedPages();
     startedAt = now;
     mergedAt = now;
     hasGivenUp = false;
@@ -157,6 +161,38 @@ export function createStateTransfer(context: PeerContext) {
     if (!hasGaps || now - startedAt > MAX_GAP_WAIT_MS) return false;
     repliedAt = now; // no request was sent, so there is no reply to miss
     return true;
+  };
+
+  /** To be called for each page: the next request follows the last one, or when no more come. */
+  const scheduleRequest = (now: Millis): void => {
+    pagesReceived++;
+    const isLast = receivedPages.isComplete || pagesReceived >= PAGES_PER_REQUEST;
+    requestAt = isLast ? now : now + REORDER_GRACE_MS;
+    if (!receivedPages.isComplete) return;
+    pendingLimits.shift();
+    receivedPages = new ReceivedPages();
+  };
+
+  const mergePage = (
+    { limit, buckets, refillTimes }: MessageOf<'state'>,
+    contents: PageContents | undefined,
+    now: Millis,
+  ): void => {
+    const width = 2 + buckets;
+    const hitsBeyond = contents ? reportLog.hitsBeyond(contents, limit) : () => 0;
+    prediction.releaseAll(); // a later release would give back transferred hits
+    for (let at = 0; at < refillTimes.length; at += width) {
+      const [low, high] = [refillTimes[at], refillTimes[at + 1]];
+      const pending = pendingHits.pendingFor(limit, low, high); // not in the source's state
+      const fullInMs = refillTimes.slice(at + 2, at + width);
+      limits.raiseLevel(limit, low, high, fullInMs, pending + hitsBeyond(low, high));
+    }
+    if (!contents) return;
+    requestReports(contents, now);
+    mergedPages.note(contents, now);
+    if (isAhead(contents, now, now, options.peerTimeoutMs))
+      mergedPages.add(limit, contents, { refillTimes, width }, now);
+    reportLog.prune(contents);
   };
 
   const versionOf = ({ newest }: Peer): number => versionFor(options.versions, newest);
@@ -291,47 +327,34 @@ export function createStateTransfer(context: PeerContext) {
       requestAt = now + REQUEST_INTERVAL_MS;
       if (isAwaitingRetransmits(source, now)) return;
       pagesReceived = 0;
+      const { cursor } = receivedPages;
       const request = { kind: 'state-request', nonce, limit: pendingLimits[0], cursor } as const;
       sender.send(source.id, request, versionOf(source));
     },
 
-    /** Applies the next page of the open request; any other page is ignored. */
+    /** Applies a page of the open request, in any order; any other page is ignored. */
     applyPage(state: MessageOf<'state'>, now: Millis): void {
-      const { refillTimes, buckets, next } = state;
+      const { refillTimes, buckets, cursor, next } = state;
       const isFromSource = sources.at(0)?.id === state.from && nonce === state.nonce;
-      const isNext = pendingLimits[0] === state.limit && cursor === state.cursor;
       const limit = limits.byId(state.limit);
-      if (!limit || !isFromSource || !isNext) return;
+      if (!limit || !isFromSource || pendingLimits[0] !== state.limit) return;
       if (refillTimes.length > 0 && limit.buckets !== buckets) return;
-      const contents = state.included && new PageContents(state.included);
       repliedAt = now;
+      if (!receivedPages.accepts(cursor, next)) {
+        scheduleRequest(now);
+        return;
+      }
+      const contents = state.included && new PageContents(state.included);
       if (contents && !canMerge(contents, now)) {
         const maxWaitMs = isSynced ? MAX_GAP_WAIT_MS : MAX_JOIN_WAIT_MS;
         if (!hasGivenUp && now - mergedAt <= maxWaitMs) return; // requested again after the interval
         hasGivenUp = true;
       }
-      const hitsBeyond = contents ? reportLog.hitsBeyond(contents, limit.id) : () => 0;
-      prediction.releaseAll(); // a later release would give back transferred hits
-      for (let at = 0; at < refillTimes.length; at += 2 + buckets) {
-        const [low, high] = [refillTimes[at], refillTimes[at + 1]];
-        const pending = pendingHits.pendingFor(limit.id, low, high); // not in the source's state
-        const fullInMs = refillTimes.slice(at + 2, at + 2 + buckets);
-        limits.raiseLevel(limit.id, low, high, fullInMs, pending + hitsBeyond(low, high));
-      }
-      if (contents) {
-        const page = { refillTimes, width: 2 + buckets };
-        requestReports(contents, now);
-        mergedPages.note(contents, now);
-        if (isAhead(contents, now, now, options.peerTimeoutMs))
-          mergedPages.add(limit.id, contents, page, now);
-        reportLog.prune(contents);
-      }
+      mergePage(state, contents, now);
       mergedAt = now;
       isPartlyMerged = true;
-      cursor = next;
-      pagesReceived++;
-      requestAt = next > 0 && pagesReceived < PAGES_PER_REQUEST ? now + REORDER_GRACE_MS : now;
-      if (next === 0) pendingLimits.shift();
+      receivedPages.add(cursor, next);
+      scheduleRequest(now);
     },
 
     /** Sends pages to a peer, unless this node is waiting for state itself. */

@@ -1,8 +1,11 @@
 /** Sharing of controls between daemons on virtual time: transfer to one that joins, lost messages, long records. */
 
 import { expect, test } from 'vitest';
+import { createTestPeer } from '../../../test/support/fleet.ts';
+import { StallableClock } from '../../../test/support/stallable-clock.ts';
 import type { FleetChannel } from '../../backends/daemon-backend.ts';
-import { schedule } from '../../core/clock.ts';
+import { MemoryHub } from '../../backends/peers/memory-transport.ts';
+import { type Clock, schedule } from '../../core/clock.ts';
 import { seededRandom } from '../../core/random.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import type { ControlRecord } from './control-record.ts';
@@ -14,6 +17,15 @@ const ban = (n: number, more: Partial<ControlRecord> = {}): ControlRecord => ({
   until: 1_700_086_400_000,
   setAt: 1_700_000_000_000 + Math.floor(n / 3), // some at the same time
   ...more,
+});
+
+const controlsOf = (known: Map<string, ControlRecord>) => ({
+  get records() {
+    return [...known.values()];
+  },
+  merge: (merged: readonly unknown[]) => {
+    for (const record of merged as ControlRecord[]) known.set(record.key, record);
+  },
 });
 
 /** Daemons with numbers as ids, the oldest first; those in `silent` never reply. */
@@ -39,15 +51,7 @@ function fleet({ loss = 0, silent = [] as number[] } = {}) {
           if (to === undefined || to === other) deliver(other, text);
       },
     };
-    const controls = {
-      get records() {
-        return [...known.values()];
-      },
-      merge: (merged: readonly unknown[]) => {
-        for (const record of merged as ControlRecord[]) known.set(record.key, record);
-      },
-    };
-    const sharing = new ControlSharing(clock, controls, [channel]);
+    const sharing = new ControlSharing(clock, controlsOf(known), [channel]);
     channels.set(id, channel);
     return { sharing, known };
   };
@@ -129,4 +133,88 @@ test('controls: a record that is too long for a datagram is reported, and does n
   const second = join([]);
   expect((await settle(second.sharing.join()))[0]).toBe(true);
   expect(second.known.size).toBe(3);
+});
+
+const START = 1_700_000_000_000;
+
+/** Daemons with nodes of a real fleet, on a network in memory. */
+async function fleetOfNodes(count: number, loss = 0) {
+  const clock = new VirtualClock(START);
+  const hub = new MemoryHub({ clock, seed: 3, loss, delayMs: [1, 5], isLoopback: false });
+  const limit = { bucket: { rate: 1, burst: 1 } };
+  const start = async (name: string) => {
+    const own = new StallableClock(clock);
+    const setup = { clock: own as Clock, key: 'a key for the tests', limit };
+    const { node, transport } = await createTestPeer(hub.transport(name), setup);
+    const known = new Map<string, ControlRecord>();
+    const sharing = new ControlSharing(own, controlsOf(known), [node.channel]);
+    await clock.advanceAsync(500);
+    return { clock: own, transport, sharing, known };
+  };
+  const daemons: Awaited<ReturnType<typeof start>>[] = [];
+  for (let n = 0; n < count; n++) daemons.push(await start(`${n}`));
+  await clock.advanceAsync(10_000);
+  /** Sets bans on a daemon, which sends them at once. */
+  const setBans = (daemon: (typeof daemons)[number], name: string, numberOf: number): void => {
+    const setAt = clock.now();
+    const set = bans(numberOf).map((one, n) => ({ ...one, key: `${name}:${n}`, setAt: setAt + n }));
+    for (const record of set) daemon.known.set(record.key, record);
+    daemon.sharing.send(set);
+  };
+  /** How long it takes until all daemons have so many controls. */
+  const msUntilAllHave = async (controls: number): Promise<number> => {
+    const startedAt = clock.now();
+    while (daemons.some(({ known }) => known.size < controls)) {
+      await clock.advanceAsync(100);
+      if (clock.now() - startedAt > 600_000) return Infinity;
+    }
+    return clock.now() - startedAt;
+  };
+  return { clock, daemons, setBans, msUntilAllHave };
+}
+
+test.each([0, 0.2])(
+  'controls: daemons that were cut off for minutes exchange what was set meanwhile, loss %d',
+  async (loss) => {
+    const { clock, daemons, setBans, msUntilAllHave } = await fleetOfNodes(3, loss);
+    const [one, , cut] = daemons;
+    cut.transport.isPartitioned = true;
+    await clock.advanceAsync(90_000);
+    setBans(one, 'one', 4000);
+    setBans(cut, 'cut', 1000);
+    await clock.advanceAsync(90_000);
+    expect(cut.known.size).toBe(1000);
+    cut.transport.isPartitioned = false;
+    expect(await msUntilAllHave(5000)).toBeLessThan(loss === 0 ? 5000 : 20_000);
+  },
+);
+
+test('controls: a daemon that was suspended gets what was set meanwhile', async () => {
+  const { clock, daemons, setBans, msUntilAllHave } = await fleetOfNodes(2);
+  const [one, suspended] = daemons;
+  suspended.clock.stall();
+  suspended.transport.isPartitioned = true;
+  await clock.advanceAsync(60_000);
+  setBans(one, 'one', 3000);
+  await clock.advanceAsync(120_000);
+  suspended.transport.isPartitioned = false;
+  suspended.clock.resume();
+  suspended.clock.fireOverdue();
+  expect(await msUntilAllHave(3000)).toBeLessThan(5000);
+});
+
+test('controls: a daemon that is back requests what was set since, and no more', async () => {
+  const { clock, daemons, setBans, msUntilAllHave } = await fleetOfNodes(2);
+  const [one, cut] = daemons;
+  setBans(one, 'before', 3000);
+  await msUntilAllHave(3000);
+  await clock.advanceAsync(300_000);
+  cut.transport.isPartitioned = true;
+  await clock.advanceAsync(90_000);
+  setBans(one, 'meanwhile', 10);
+  const { length: sentBefore } = one.transport.sentDatagrams;
+  cut.transport.isPartitioned = false;
+  await msUntilAllHave(3010);
+  const inTurn = 8 * 5; // each second
+  expect(one.transport.sentDatagrams.length - sentBefore).toBeLessThan(100 + inTurn);
 });

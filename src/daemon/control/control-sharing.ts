@@ -3,6 +3,7 @@
  *
  *     this daemon joins ──▶ gets all of a peer before it listens (control-transfer.ts)
  *     set here ──▶ sent at once
+ *     a peer is back after a silence ──▶ gets what was set meanwhile, and so does this daemon
  *     all records in turn, some each second ──▶ a lost datagram is made up for
  *
  * A record that arrives twice changes nothing: the newer of two with the same id wins. So what is sent to all needs no
@@ -79,15 +80,16 @@ export class ControlSharing {
 
   #receive(text: string, from: number, transfer: ControlTransfer): void {
     const message = tryParseJson(text);
-    if (Array.isArray(message)) this.#controls.merge(message);
-    else if (isRecord(message)) transfer.receive(message, from);
+    if (Array.isArray(message)) {
+      transfer.noteDaemon(from);
+      this.#controls.merge(message);
+    } else if (isRecord(message)) transfer.receive(message, from);
   }
 
   #schedule(): void {
     const proceed = (): void => {
       this.#sendSome();
-      // Peers that were found after the start.
-      for (const transfer of this.#transfers) if (transfer.isDue) void transfer.run();
+      for (const transfer of this.#transfers) transfer.update();
       this.#schedule();
     };
     this.#cancel = schedule(this.#clock, this.#clock.now() + INTERVAL_MS, proceed, false);

@@ -1,16 +1,19 @@
 /**
- * Transfers all controls of a peer to a daemon that joins, page by page, before it listens.
+ * Transfers the controls of a peer, page by page: all of them to a daemon that joins, before it listens; those that were
+ * set since to one that was suspended or cut off, and to its peers (`returned-peers.ts`).
  *
- *     { wanted: null } ──▶
+ *     { wanted: null } ──▶                                     with `since`: those set at that time or later
  *                      ◀── { at: null, next: c1, records }
  *                      ◀── { at: c1, next: c2, records }      (several pages per request)
  *     { wanted: c2 }   ──▶
  *                      ◀── { at: c2, next: null, records }    end
  *
- * The next request acknowledges the pages before it, so the receiver sets the pace. A lost page is requested again.
+ * The next request acknowledges the pages before it, so the receiver sets the pace. Pages are taken over in any order. A
+ * lost page is requested again.
  * A cursor is the time at which a record was set, so it stays valid when controls change: those come later in the order.
  *
- * The daemon that has run longest is the source. One that is joining itself has perhaps not all, so another follows.
+ * The daemon that has run longest is the source. One that is joining itself has perhaps not all, so another follows. Peers
+ * that are back are all asked, up to a number: each may have been cut off from the others.
  */
 
 import type { FleetChannel } from '../../backends/daemon-backend.ts';
@@ -18,6 +21,7 @@ import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { messagesOf } from './control-message.ts';
 import type { ControlRecord } from './control-record.ts';
 import type { Controls } from './controls.ts';
+import { ReturnedPeers } from './returned-peers.ts';
 
 /** A request is repeated if its pages do not arrive, and a source that sends none is replaced. */
 const REQUEST_INTERVAL_MS: Millis = 100;
@@ -25,18 +29,37 @@ const SOURCE_TIMEOUT_MS: Millis = 1000;
 
 const PAGES_PER_REQUEST = 16;
 
+/** Pages that are noted while one before them is missing. */
+const MAX_PAGES_AHEAD = 64;
+
 /** Daemons that are asked, one after the other. */
 const MAX_SOURCES = 3;
+
+/**
+ * Controls that were set so long before a silence are requested too: a peer counts as alive for some seconds after its
+ * last datagram, and clocks of hosts differ.
+ */
+const SINCE_MARGIN_MS: Millis = 300_000;
 
 /** The first record of a page: when it was set, and how many before it were set at the same time. Null: the first of all. */
 type Cursor = readonly [setAt: Millis, skipped: number] | null;
 
 type Outcome = 'complete' | 'joining' | 'silent';
 
+interface Page {
+  readonly start: Cursor;
+  readonly next: Cursor;
+  readonly isJoining: boolean;
+}
+
 interface Fetch {
   readonly source: number;
+  /** Undefined: all controls. */
+  readonly since: Millis | undefined;
   readonly end: (outcome: Outcome) => void;
   cursor: Cursor;
+  /** Pages beyond a missing one, by cursor. */
+  readonly ahead: Map<string, Page>;
   pages: number;
   repliedAt: Millis;
   cancelRetry: () => void;
@@ -52,6 +75,8 @@ export class ControlTransfer {
   /** False until all controls of a peer are here, or there was no peer. */
   #isComplete = false;
   #hasAsked = false;
+  #isRunning = false;
+  readonly #returned = new ReturnedPeers();
 
   constructor(clock: Clock, controls: Pick<Controls, 'records' | 'merge'>, channel: FleetChannel) {
     this.#clock = clock;
@@ -59,15 +84,20 @@ export class ControlTransfer {
     this.#channel = channel;
   }
 
-  /** True if there are peers, and their controls were not requested yet. */
-  get isDue(): boolean {
-    return !this.#hasAsked && this.#channel.peers().length > 0;
+  /** To be called every second. Requests controls from peers that were found after the start, and from those that are back. */
+  update(): void {
+    const peers = this.#channel.peers();
+    this.#returned.update(peers, this.#clock.now());
+    if (this.#isRunning || peers.length === 0) return;
+    if (!this.#hasAsked) void this.run();
+    else if (!this.#returned.isEmpty) void this.#runReturned();
   }
 
   /** Gets all controls. Resolves to false if no peer replies. */
   async run(): Promise<boolean> {
     const asked = new Set<number>();
     let outcome: Outcome | undefined;
+    this.#isRunning = true;
     while (outcome !== 'complete' && asked.size < MAX_SOURCES) {
       const source = this.#channel.peers().find((id) => !asked.has(id));
       if (source === undefined) break;
@@ -76,20 +106,35 @@ export class ControlTransfer {
       const last = await this.#fetchFrom(source);
       if (outcome !== 'joining' || last === 'complete') outcome = last;
     }
+    this.#isRunning = false;
     this.#isComplete = true;
     return outcome !== 'silent';
+  }
+
+  /** Gets the controls that were set while peers were silent. */
+  async #runReturned(): Promise<void> {
+    this.#isRunning = true;
+    for (const [source, silentSince] of this.#returned.take().slice(0, MAX_SOURCES))
+      await this.#fetchFrom(source, silentSince - SINCE_MARGIN_MS);
+    this.#isRunning = false;
   }
 
   close(): void {
     this.#fetch?.cancelRetry();
   }
 
+  /** To be called when a peer has sent controls. */
+  noteDaemon(id: number): void {
+    this.#returned.noteDaemon(id);
+  }
+
   receive(message: Readonly<Record<string, unknown>>, from: number): void {
-    if ('wanted' in message) this.#sendPages(message.wanted, from);
+    this.#returned.noteDaemon(from);
+    if ('wanted' in message) this.#sendPages(message, from);
     else if (Array.isArray(message.records)) this.#receivePage(message, message.records, from);
   }
 
-  #fetchFrom(source: number): Promise<Outcome> {
+  #fetchFrom(source: number, since?: Millis): Promise<Outcome> {
     return new Promise((resolve) => {
       const end = (outcome: Outcome): void => {
         this.#fetch?.cancelRetry();
@@ -97,7 +142,8 @@ export class ControlTransfer {
         resolve(outcome);
       };
       const repliedAt = this.#clock.now();
-      this.#fetch = { source, end, cursor: null, pages: 0, repliedAt, cancelRetry() {} };
+      const request = { source, since, end, cursor: null, ahead: new Map() };
+      this.#fetch = { ...request, pages: 0, repliedAt, cancelRetry() {} };
       this.#request(this.#fetch);
     });
   }
@@ -105,7 +151,9 @@ export class ControlTransfer {
   #request(fetch: Fetch): void {
     fetch.cancelRetry();
     fetch.pages = 0;
-    this.#channel.send(JSON.stringify({ wanted: fetch.cursor }), fetch.source);
+    const { source, cursor, since } = fetch;
+    const isFirst = cursor === null && since !== undefined;
+    this.#channel.send(JSON.stringify({ wanted: cursor, ...(isFirst && { since }) }), source);
     const retry = (): void => {
       if (this.#clock.now() - fetch.repliedAt >= SOURCE_TIMEOUT_MS) fetch.end('silent');
       else this.#request(fetch);
@@ -114,7 +162,7 @@ export class ControlTransfer {
     fetch.cancelRetry = schedule(this.#clock, at, retry, false);
   }
 
-  /** Takes over the records of any page; only the next one of the open request moves the cursor. */
+  /** Takes over the records of any page; those without a gap before them move the cursor. */
   #receivePage(
     { at, next, joining }: Readonly<Record<string, unknown>>,
     records: readonly unknown[],
@@ -122,18 +170,34 @@ export class ControlTransfer {
   ): void {
     this.#controls.merge(records);
     const fetch = this.#fetch;
-    if (fetch?.source !== from || JSON.stringify(at) !== JSON.stringify(fetch.cursor)) return;
-    fetch.repliedAt = this.#clock.now();
-    fetch.cursor = cursorIn(next);
-    if (fetch.cursor === null) fetch.end(joining === true ? 'joining' : 'complete');
-    else if (++fetch.pages === PAGES_PER_REQUEST) this.#request(fetch);
+    if (fetch?.source !== from) return;
+    const start = cursorIn(at);
+    if (isBefore(start, fetch.cursor)) return;
+    if (fetch.ahead.size >= MAX_PAGES_AHEAD && isBefore(fetch.cursor, start)) return;
+    fetch.ahead.set(JSON.stringify(start), { start, next: cursorIn(next), isJoining: !!joining });
+    this.#advance(fetch);
   }
 
-  #sendPages(wanted: unknown, to: number): void {
+  #advance(fetch: Fetch): void {
+    for (let page = takeNext(fetch); page; page = takeNext(fetch)) {
+      fetch.repliedAt = this.#clock.now();
+      fetch.cursor = page.next;
+      if (page.next === null) {
+        fetch.end(page.isJoining ? 'joining' : 'complete');
+        return;
+      }
+      if (++fetch.pages === PAGES_PER_REQUEST) this.#request(fetch);
+    }
+    for (const [at, { start }] of fetch.ahead)
+      if (isBefore(start, fetch.cursor)) fetch.ahead.delete(at);
+  }
+
+  #sendPages({ wanted, since }: Readonly<Record<string, unknown>>, to: number): void {
     const start = cursorIn(wanted);
     if (start === null)
       this.#sorted = [...this.#controls.records].sort((a, b) => a.setAt - b.setAt);
-    let from = start === null ? 0 : firstSetAt(this.#sorted, start[0]) + start[1];
+    const [setAt, skipped] = start ?? [typeof since === 'number' ? since : -Infinity, 0];
+    let from = firstSetAt(this.#sorted, setAt) + skipped;
     let at = start;
     const pages = messagesOf(this.#sorted, { from, most: PAGES_PER_REQUEST });
     if (pages.length === 0) pages.push({ text: '[]', taken: this.#sorted.length - from });
@@ -153,6 +217,20 @@ function cursorIn(value: unknown): Cursor {
   return Number.isFinite(setAt) && Number.isSafeInteger(skipped) && skipped >= 0
     ? [setAt, skipped]
     : null;
+}
+
+/** In the order in which records are sent. */
+function isBefore(a: Cursor, b: Cursor): boolean {
+  if (a === null || b === null) return a === null && b !== null;
+  return a[0] === b[0] ? a[1] < b[1] : a[0] < b[0];
+}
+
+/** Removes and returns the page at the cursor. */
+function takeNext({ ahead, cursor }: Fetch): Page | undefined {
+  const at = JSON.stringify(cursor);
+  const page = ahead.get(at);
+  ahead.delete(at);
+  return page;
 }
 
 function cursorAt(sorted: readonly ControlRecord[], n: number): Cursor {
