@@ -465,6 +465,7 @@ export class Daemon {
     return {
       isStopping: this.#isStopping,
       isOverloaded: this.#overload.isRecent,
+      isJoining: this.#backends.isJoining,
       isBlocked,
       unavailable,
     };

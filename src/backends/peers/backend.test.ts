@@ -33,6 +33,7 @@ function fleetOf(count: number, clock = new VirtualClock(1_000_000), maxKeys = 1
       removeLimit: protocol.removeLimit.bind(protocol),
       recordHits: protocol.recordHits.bind(protocol),
       retractHits: protocol.retractHits.bind(protocol),
+      isCatchingUp: () => false,
     };
     const context = { name: 'api', clock, random, maxKeys };
     nodes.push({
@@ -63,6 +64,7 @@ backendContract(
       removeLimit: () => {},
       recordHits: () => {},
       retractHits: () => {},
+      isCatchingUp: () => false,
     };
     return new PeersBackend(
       policy,
@@ -230,6 +232,7 @@ describe('peers: two nodes, one key', () => {
         removeLimit: () => {},
         recordHits: () => {},
         retractHits: () => {},
+        isCatchingUp: () => false,
       };
       const context = { name: 'api', clock: new VirtualClock(0), random, maxKeys: 10 };
       return new PeersBackend(createPolicy(limit, random), context, network);

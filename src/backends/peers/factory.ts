@@ -30,4 +30,5 @@ export const dryRunPeers = peersFactory({
   removeLimit() {},
   recordHits() {},
   retractHits() {},
+  isCatchingUp: () => false,
 });

@@ -26,6 +26,7 @@ function node() {
     recordHits: (limit: PeerLimit, _low: number, _high: number, amount: number) =>
       void recorded.push([channelOf(limit), amount]),
     retractHits() {},
+    isCatchingUp: () => false,
   };
   const policy = createPolicy({ lockout: { after: 3, lock: ['1m', '5m'] } }, random);
   const context = { name: 'login', clock, random, maxKeys: 100 };

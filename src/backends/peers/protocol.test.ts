@@ -47,6 +47,7 @@ function network() {
       removeLimit: protocol.removeLimit.bind(protocol),
       recordHits: protocol.recordHits.bind(protocol),
       retractHits: protocol.retractHits.bind(protocol),
+      isCatchingUp: () => protocol.isCatchingUp(clock.now()),
     };
     const policy = createPolicy({ bucket }, random);
     const node = {

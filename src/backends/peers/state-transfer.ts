@@ -21,7 +21,7 @@
  * A page of version 3 has no list. A level is raised to that of the page, and hits in transit may count twice.
  *
  * The peer that has run longest knows most, so it is the source; an older one that is found later replaces it. Nodes
- * that start together have no state. A node that is not synced answers only its source.
+ * that start together have no state. A node that is not synced, or catching up, answers only its source.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -65,7 +65,7 @@ export type StateTransfer = ReturnType<typeof createStateTransfer>;
 
 export function createStateTransfer(context: PeerContext) {
   const { limits, peers, sender, random, reorderBuffer, pendingHits, prediction } = context;
-  const { reportLog, mergedPages, retransmitBuffer, flush, options } = context;
+  const { reportLog, mergedPages, retransmitBuffer, catchUp, flush, options } = context;
   /** Ids of limits that are not transferred yet; the first one is in progress. */
   let pendingLimits: number[] = [];
   /** Longest-lived first; the first one is in use. */
@@ -126,6 +126,7 @@ export function createStateTransfer(context: PeerContext) {
   const completeSource = (now: Millis): void => {
     sources = isSynced ? sources.slice(1) : [];
     setSynced();
+    catchUp.onState();
     failedSources.clear();
     for (const peer of peers.all) peer.lacksHistory = false;
     if (sources.length > 0) transferAll(now);
@@ -287,6 +288,9 @@ export function createStateTransfer(context: PeerContext) {
     /** When to call `tick` next. */
     wakeAt,
 
+    /** Whether a peer is asked for its state. */
+    isRunning: (): boolean => sources.length > 0,
+
     /** True once a transfer was completed, or there was no peer to transfer from. */
     isSynced: (): boolean => isSynced,
 
@@ -361,7 +365,7 @@ export function createStateTransfer(context: PeerContext) {
     sendPages(to: Peer, request: MessageOf<'state-request'>, now: Millis): void {
       const { from, nonce, limit: id, version } = request;
       const source = sources.at(0);
-      if (!isSynced && source && source.id !== from) return;
+      if ((!isSynced || catchUp.isActive) && source && source.id !== from) return;
       const limit = limits.byId(id);
       const buckets = limit?.buckets ?? 0;
       let { cursor } = request;

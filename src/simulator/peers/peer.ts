@@ -46,6 +46,7 @@ export function createPeer(settings: PeerSettings): {
       if (protocol.recordHits(limit, low, high, hits)) onPendingHits();
     },
     retractHits: protocol.retractHits.bind(protocol),
+    isCatchingUp: () => protocol.isCatchingUp(clock.now()),
   };
   return { protocol, connection };
 }
