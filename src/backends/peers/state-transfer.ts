@@ -365,7 +365,8 @@ export function createStateTransfer(context: PeerContext) {
     sendPages(to: Peer, request: MessageOf<'state-request'>, now: Millis): void {
       const { from, nonce, limit: id, version } = request;
       const source = sources.at(0);
-      if ((!isSynced || catchUp.isActive) && source && source.id !== from) return;
+      const isWaiting = catchUp.isActive || (!isSynced && source !== undefined);
+      if (isWaiting && source?.id !== from) return;
       const limit = limits.byId(id);
       const buckets = limit?.buckets ?? 0;
       let { cursor } = request;
