@@ -3,6 +3,7 @@
 import { describe, expect, test } from 'vitest';
 import { createTestPeer, type TestPeer } from '../../../test/support/fleet.ts';
 import { StallableClock } from '../../../test/support/stallable-clock.ts';
+import { schedule } from '../../core/clock.ts';
 import type { Limit } from '../../policies/limit.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import { CatchUp } from './catch-up.ts';
@@ -15,7 +16,8 @@ interface FrozenNode extends TestPeer {
   freeze(): void;
   /** Calls can be made before `wake`: requests are read before timers run. */
   resume(): void;
-  wake(): void;
+  /** Reads the datagrams that have waited, one in so many ms. */
+  wake(readMs?: number): void;
 }
 
 /** A fleet whose nodes can be frozen. */
@@ -38,11 +40,19 @@ async function fleet(limit: Limit, { count = 3, seed = 1, loss = 0 } = {}) {
         ownClock.stall();
       },
       resume: () => ownClock.resume(),
-      wake() {
-        const late = buffer ?? [];
-        buffer = undefined;
+      wake(readMs = 0) {
         ownClock.fireOverdue();
-        for (const datagram of late) receive(...datagram);
+        const read = (): void => {
+          const datagram = buffer?.shift();
+          if (!datagram) {
+            buffer = undefined;
+            return;
+          }
+          receive(...datagram);
+          if (readMs === 0) read();
+          else schedule(ownClock, ownClock.now() + readMs, read, false);
+        };
+        read();
       },
     };
   };
@@ -136,6 +146,23 @@ describe('peers: a node that was frozen', () => {
     expect([oldest, frozen].map((node) => isAllowed(node, 'fresh'))).toEqual([true, true]);
   });
 
+  test('waits for its peers while it reads the datagrams of the freeze', async () => {
+    const { clock, nodes, pass } = await fleet(limit);
+    const [first, , frozen] = nodes;
+    frozen.freeze();
+    admittedBy(first, 'C', 1000);
+    await pass(75_000, [first]);
+    frozen.resume();
+    frozen.wake(8);
+    let admitted = 0;
+    for (let ms = 0; ms < 4000; ms += 10) {
+      admitted += admittedBy(frozen, 'C', 5);
+      await clock.advanceAsync(10);
+    }
+    expect(admitted).toBe(0);
+    expect(isAllowed(frozen, 'fresh')).toBe(true);
+  });
+
   test('decides from its own count if all others are gone', async () => {
     const { nodes, pass } = await fleet(limit, { count: 2 });
     const [other, frozen] = nodes;
@@ -184,7 +211,8 @@ describe('catch-up', () => {
       }),
     );
     catchUp.onState();
-    catchUp.tick(4999, true);
+    catchUp.onDatagram(4500);
+    catchUp.tick(4999, false);
     expect(catchUp.isActive).toBe(true);
     arrive();
     await Promise.resolve();

@@ -316,6 +316,7 @@ export class PeerProtocol {
     const { from, to, datagramSeq } = message;
     if (from === this.id || (to !== BROADCAST && to !== this.id)) return false;
     this.counts.received++;
+    this.#catchUp.onDatagram(now);
     const peer = this.#peerTable.get(from);
     if (!peer) return this.#handleUnverified(message, now);
     const isLatest = peer.replayWindow.isLatest(datagramSeq);

@@ -46,7 +46,7 @@ const SINCE_MARGIN_MS: Millis = 300_000;
 type Cursor = readonly [setAt: Millis, skipped: number] | null;
 
 /** How long a daemon that goes on after a suspension looks for its peers, and how often. */
-const FIND_PEERS_MS: Millis = 1000;
+const FIND_PEERS_MS: Millis = 5000;
 const FIND_INTERVAL_MS: Millis = 10;
 
 type Outcome = 'complete' | 'joining' | 'silent';
