@@ -93,6 +93,8 @@ export interface FleetChannel {
   /** To one daemon, or to all. */
   send(text: string, to?: number): void;
   onText: ((text: string, from: number) => void) | undefined;
+  /** Called when this daemon goes on after a suspension. Calls are refused until the promise is settled, within a bound. */
+  onResume?: (() => Promise<unknown>) | undefined;
   /** The other daemons, the one that has run longest first. */
   peers(): readonly number[];
 }
@@ -103,6 +105,8 @@ export interface RunningBackend {
   readonly channel?: FleetChannel;
   /** Called once all limits exist, before the daemon listens. */
   join?(): Promise<void>;
+  /** True while its limits refuse calls, because this daemon has no state of its fleet yet. */
+  isJoining?(): boolean;
   /** The admin page as JSON. */
   view(): unknown;
   metrics(): readonly MetricFamily[];

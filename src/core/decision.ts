@@ -22,7 +22,10 @@ export type Decision =
   | {
       readonly verdict: 'deny';
       readonly retryAfterMs: Millis;
-      /** `closed` if the limiter is closed, `locked` if a lock-out has locked the key; else left out. */
+      /**
+       * `closed` if the limiter is closed, `locked` if a lock-out has locked the key, `joining` if a suspended peer has no
+       * state of its fleet yet; else left out.
+       */
       readonly reason?: string;
       /** Of a limit with several rules (`all`): the one that refused, such as `bucket` or `bucket-2`. */
       readonly rule?: string;

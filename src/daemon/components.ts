@@ -297,6 +297,7 @@ export class DaemonComponents {
     return {
       isStopping: this.isStopping,
       isOverloaded: this.overload.isRecent,
+      isJoining: this.backends.isJoining,
       isBlocked,
       unavailable,
     };

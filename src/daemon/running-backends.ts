@@ -76,6 +76,10 @@ export class RunningBackends {
     for (const backend of this.#running.values()) await backend.join?.();
   }
 
+  get isJoining(): boolean {
+    return [...this.#running.values()].some((backend) => backend.isJoining?.());
+  }
+
   /** Leaves: wrappers first, as they use the backends that they wrap. */
   async leave(): Promise<void> {
     const running = [...this.#running.values()].reverse();

@@ -101,6 +101,7 @@ export async function runStartingFleet(fleet: StartingFleet): Promise<StartedFle
       recordHits: (...hits) => node.recordHits(...hits),
       retractHits: (...hits) => node.retractHits(...hits),
       msUntilReleased: (...held) => node.msUntilReleased(...held),
+      isCatchingUp: () => node.isCatchingUp(),
     };
     const backend = createPeersBackend(createPolicy(limit, own), context, network);
     const spentOf = (key: string): number => {

@@ -34,6 +34,7 @@ function fleetOf(count: number, clock = new VirtualClock(1_000_000), maxKeys = 1
       recordHits: protocol.recordHits.bind(protocol),
       retractHits: protocol.retractHits.bind(protocol),
       msUntilReleased: () => Infinity,
+      isCatchingUp: () => false,
     };
     const context = { name: 'api', clock, random, maxKeys };
     nodes.push({
@@ -65,6 +66,7 @@ backendContract(
       recordHits: () => {},
       retractHits: () => {},
       msUntilReleased: () => Infinity,
+      isCatchingUp: () => false,
     };
     return new PeersBackend(
       policy,
@@ -233,6 +235,7 @@ describe('peers: two nodes, one key', () => {
         recordHits: () => {},
         retractHits: () => {},
         msUntilReleased: () => Infinity,
+        isCatchingUp: () => false,
       };
       const context = { name: 'api', clock: new VirtualClock(0), random, maxKeys: 10 };
       return new PeersBackend(createPolicy(limit, random), context, network);

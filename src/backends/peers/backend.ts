@@ -25,8 +25,17 @@ type Refusal = Extract<Decision, { verdict: 'deny' }>;
 /** What a limit needs of the node. */
 export type PeerNetwork = Pick<
   PeerNode,
-  'hasher' | 'addLimit' | 'removeLimit' | 'recordHits' | 'retractHits' | 'msUntilReleased'
+  | 'hasher'
+  | 'addLimit'
+  | 'removeLimit'
+  | 'recordHits'
+  | 'retractHits'
+  | 'msUntilReleased'
+  | 'isCatchingUp'
 >;
+
+/** A call that comes while the node catches up after a suspension may be admitted soon. */
+const JOINING_REFUSAL: Decision = { verdict: 'deny', retryAfterMs: 100, reason: 'joining' };
 
 export class PeersBackend extends DelegatingBackend<LocalBackend> {
   override readonly needsKeyNames = false;
@@ -115,15 +124,23 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
     this.#network.removeLimit(this.#limit);
   }
 
+  /** Whether the levels here are as old as a suspension that has just ended. */
+  get #isOutdated(): boolean {
+    return this.#network.isCatchingUp() && !this.#isDetached;
+  }
+
   override check(key: string, cost: number, partitionIndex?: number): Decision {
+    if (this.#isOutdated) return JOINING_REFUSAL;
     return this.#recordIfAllowed(this.inner.check(key, cost, partitionIndex), cost);
   }
 
   override checkHashed(low: number, high: number, cost: number): Decision {
+    if (this.#isOutdated) return JOINING_REFUSAL;
     return this.#recordHashed(this.inner.checkHashed(low, high, cost), low, high, cost);
   }
 
   override checkWithStatus(low: number, high: number, cost: number): CheckWithStatus | undefined {
+    if (this.#isOutdated) return undefined; // `check` refuses
     const checked = this.inner.checkWithStatus(low, high, cost);
     if (!checked) return undefined;
     const decision = this.#recordHashed(checked.decision, low, high, cost);
@@ -131,14 +148,21 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
   }
 
   override checkNow(key: string, cost: number, now: Millis, partitionIndex?: number): Decision {
+    if (this.#isOutdated) return JOINING_REFUSAL;
     return this.#recordIfAllowed(this.inner.checkNow(key, cost, now, partitionIndex), cost);
   }
 
+  override peek(key: string, cost: number, partitionIndex?: number): Decision {
+    return this.#isOutdated ? JOINING_REFUSAL : this.inner.peek(key, cost, partitionIndex);
+  }
+
   override takeUpTo(key: string, most: number): number {
+    if (this.#isOutdated) return 0;
     return this.#recordTaken(this.inner.takeUpTo(key, most));
   }
 
   takeSurplus(key: string, most: number, leave: number): number {
+    if (this.#isOutdated) return 0;
     return this.#recordTaken(this.inner.takeSurplus(key, most, leave));
   }
 

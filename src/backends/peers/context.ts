@@ -2,6 +2,7 @@
 
 import type { Millis } from '../../core/clock.ts';
 import type { Random } from '../../core/random.ts';
+import type { CatchUp } from './catch-up.ts';
 import type { PeerLimits } from './limits.ts';
 import type { MergedPages } from './merged-pages.ts';
 import type { PeerTable } from './peer-table.ts';
@@ -56,6 +57,7 @@ export interface PeerContext {
   readonly retransmitBuffer: RetransmitBuffer;
   readonly reportLog: ReportLog;
   readonly mergedPages: MergedPages;
+  readonly catchUp: CatchUp;
   /** Reports all pending hits now. */
   readonly flush: (now: Millis) => void;
 }

@@ -39,6 +39,9 @@ const NO_PEERS_WARNING_MS: Millis = 5000;
 const NO_KEY_WARNING =
   'peers without a key: any program on this machine can change every limit; set peers.key';
 
+const SUSPENDED_WARNING =
+  'was suspended: limits of the fleet refuse calls until the state of the peers is here';
+
 const NAME = 'peers';
 
 export const peersModule: BackendModule = {
@@ -89,7 +92,9 @@ function runPeers(
 ): RunningBackend {
   const onNoKey = (): void => log('warn', NO_KEY_WARNING);
   const onRejected = rejectionLogger(options.versions, log);
-  const reporters = { onNoKey, onRejected };
+  const onResume = (suspendedMs: Millis): void =>
+    log('warn', SUSPENDED_WARNING, { seconds: Math.round(suspendedMs / 1000) });
+  const reporters = { onNoKey, onRejected, onResume };
   const node = new PeerNode({
     options,
     transport,
@@ -130,6 +135,7 @@ function runPeers(
       );
       schedulePoll();
     },
+    isJoining: () => node.isCatchingUp(),
     view: () => node.view(),
     metrics: () => peersMetrics(node.view()),
     async close() {

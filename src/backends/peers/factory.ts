@@ -31,4 +31,5 @@ export const dryRunPeers = peersFactory({
   recordHits() {},
   retractHits() {},
   msUntilReleased: () => Infinity,
+  isCatchingUp: () => false,
 });

@@ -27,6 +27,7 @@ function node() {
       void recorded.push([channelOf(limit), amount]),
     retractHits() {},
     msUntilReleased: () => Infinity,
+    isCatchingUp: () => false,
   };
   const policy = createPolicy({ lockout: { after: 3, lock: ['1m', '5m'] } }, random);
   const context = { name: 'login', clock, random, maxKeys: 100 };

@@ -5,11 +5,12 @@
  * that is sent again from elsewhere cannot redirect the replies.
  */
 
-import { type Clock, type Millis, onNextTick, schedule } from '../../core/clock.ts';
+import { type Clock, coarseClock, type Millis, onNextTick, schedule } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { createHasher, type Hasher } from '../../core/hash.ts';
 import { emitProcessWarning } from '../../core/process-warning.ts';
 import { type Random, secretRandom } from '../../core/random.ts';
+import { ALONE_AFTER_MS } from './catch-up.ts';
 import { decode, otherVersionOf } from './codec.ts';
 import type { PeerOptions } from './context.ts';
 import {
@@ -26,9 +27,6 @@ import { REJECT_MESSAGES, type RejectedSource, RejectedSources } from './rejecte
 import type { PeerCounts } from './sender.ts';
 import type { Transport, TransportCounts } from './transport.ts';
 import type { WireVersions } from './wire-versions.ts';
-
-/** A node that finds no peers for this long after its start is the first of its fleet. */
-const SOLO_START_AFTER_MS: Millis = 1000;
 
 /** Verified addresses kept; without one, replies go to the source of the datagram being handled. */
 const MAX_VERIFIED_ADDRESSES = 2 * MAX_PEERS;
@@ -48,6 +46,8 @@ interface PeerNodeConfig extends FleetSecrets {
   readonly hasher?: Hasher;
   /** Called when there is no key. Default: a process warning. */
   readonly onNoKey?: (warning: string) => void;
+  /** Called after a suspension for longer than the peer timeout. */
+  readonly onResume?: (suspendedMs: Millis) => void;
   /** Called once an hour for each source of rejected datagrams. Default: a process warning. */
   readonly onRejected?: (source: RejectedSource) => void;
 }
@@ -86,6 +86,8 @@ export class PeerNode {
   readonly hasher: Hasher;
   readonly #config: PeerNodeConfig;
   readonly #protocol: PeerProtocol;
+  /** Read for every decision. */
+  readonly #checkClock: Clock;
   readonly #auth: DatagramAuth;
   readonly #addresses = new Map<NodeId, string>();
   /** Sender of the datagram that is being handled, and its source address. */
@@ -110,6 +112,7 @@ export class PeerNode {
     const { onRejected = warnRejected } = config;
     if (key === undefined) requireLoopback(transport, onNoKey);
     this.#config = config;
+    this.#checkClock = coarseClock(clock);
     this.#auth = createDatagramAuth(key, seed);
     this.hasher = config.hasher ?? createHasher(fleetHashSeed(seed ?? [key].flat()[0]));
     this.#authFailures = new RejectedSources('auth_failed', onRejected);
@@ -125,8 +128,13 @@ export class PeerNode {
   async open(): Promise<void> {
     const { transport } = this.#config;
     this.#protocol.onControls = (text, from) => this.channel.onText?.(text, from);
+    this.#protocol.onResume = (suspendedMs) => {
+      this.#config.onResume?.(suspendedMs);
+      return this.channel.onResume?.();
+    };
     await transport.open((bytes, from) => this.#onDatagram(bytes, from));
     if (this.#isClosed) return void (await transport.close()); // closed while opening
+    this.#protocol.start(this.#config.clock.now());
     this.#isOpen = true;
     this.#scheduleSoloStart();
     this.#tick();
@@ -140,7 +148,7 @@ export class PeerNode {
       if (this.#protocol.isSynced) this.#resolveSynced();
       else if (!this.#isClosed) this.#scheduleSoloStart();
     };
-    schedule(clock, clock.now() + SOLO_START_AFTER_MS, startSolo, false);
+    schedule(clock, clock.now() + ALONE_AFTER_MS, startSolo, false);
   }
 
   /** Sends the pending hits and leaves the fleet. */
@@ -175,6 +183,7 @@ export class PeerNode {
   /** Carries texts between the daemons of the fleet, at best effort. */
   readonly channel = {
     onText: undefined as ((text: string, from: NodeId) => void) | undefined,
+    onResume: undefined as (() => Promise<unknown>) | undefined,
     send: (text: string, to?: NodeId): void => {
       if (this.#isOpen) this.#protocol.sendControls(text, to);
     },
@@ -190,6 +199,11 @@ export class PeerNode {
   /** Stops reports for a limit. Hits recorded so far are still reported. */
   removeLimit(limit: PeerLimit): void {
     this.#protocol.removeLimit(limit);
+  }
+
+  /** True if calls have to be refused: the node was suspended, and has not got the state of its peers yet. */
+  isCatchingUp(): boolean {
+    return this.#isOpen && this.#protocol.isCatchingUp(this.#checkClock.now());
   }
 
   recordHits(limit: PeerLimit, low: number, high: number, hits: number): void {

@@ -48,6 +48,7 @@ function network() {
       recordHits: protocol.recordHits.bind(protocol),
       retractHits: protocol.retractHits.bind(protocol),
       msUntilReleased: () => Infinity,
+      isCatchingUp: () => protocol.isCatchingUp(clock.now()),
     };
     const policy = createPolicy({ bucket }, random);
     const node = {

@@ -17,6 +17,7 @@
 import type { Millis } from '../../core/clock.ts';
 import type { Random } from '../../core/random.ts';
 import { createAntiEntropy } from './anti-entropy.ts';
+import { CatchUp } from './catch-up.ts';
 import { entriesThatFit } from './codec.ts';
 import type { PeerContext, PeerOptions } from './context.ts';
 import { type PeerLimit, PeerLimits } from './limits.ts';
@@ -66,12 +67,15 @@ export class PeerProtocol {
   readonly #reorderBuffer = new ReorderBuffer();
   readonly #reportLog = new ReportLog();
   readonly #mergedPages = new MergedPages();
+  readonly #catchUp = new CatchUp();
   readonly #stateTransfer: StateTransfer;
   readonly #membership: ReturnType<typeof createMembership>;
   readonly #antiEntropy: ReturnType<typeof createAntiEntropy>;
   readonly #reportBudget: ReportBudget;
   /** Pending hits of a key that trigger an early report. */
   readonly #flushThreshold: number;
+  /** After a longer suspension, peers have dropped this node. */
+  readonly #outdatedAfterMs: Millis;
   #reportAt: Millis;
   #isFlushDue = false;
   /** Time of the last call. */
@@ -98,6 +102,7 @@ export class PeerProtocol {
       retransmitBuffer: this.#retransmitBuffer,
       reportLog: this.#reportLog,
       mergedPages: this.#mergedPages,
+      catchUp: this.#catchUp,
       flush: (at) => this.flush(at),
     };
     this.#stateTransfer = createStateTransfer(context);
@@ -105,6 +110,7 @@ export class PeerProtocol {
     this.#antiEntropy = createAntiEntropy(context, now);
     this.#reportBudget = new ReportBudget(options.maxReports);
     this.#flushThreshold = options.exchange === 'eager' ? options.flushThreshold : Infinity;
+    this.#outdatedAfterMs = Math.max(SUSPENDED_AFTER_MS, options.peerTimeoutMs);
     this.#now = now;
     this.#reportAt = now + options.intervalMs;
     this.#heartbeatAt = now;
@@ -117,6 +123,17 @@ export class PeerProtocol {
 
   /** Called with the text of a `controls` message. */
   onControls: ((text: string, from: NodeId) => void) | undefined;
+
+  /** Called after a suspension for longer than the peer timeout. Calls are refused until the promise is settled, too. */
+  onResume: ((suspendedMs: Millis) => Promise<unknown> | undefined) | undefined;
+
+  /**
+   * True if the levels here are old: the node was suspended for longer than the peer timeout, whether or not it has
+   * noticed, and has not caught up.
+   */
+  isCatchingUp(now: Millis): boolean {
+    return this.#catchUp.isActive || this.#lateBy(now) >= this.#outdatedAfterMs;
+  }
 
   /** Sends a text to a peer, or to all. A lost one is not sent again. */
   sendControls(text: string, to = BROADCAST): void {
@@ -189,25 +206,43 @@ export class PeerProtocol {
     );
     this.#applyLateReports(now);
     this.#stateTransfer.tick(now);
+    this.#catchUp.tick(now, this.#stateTransfer.isRunning());
     this.#prediction.tick(now);
     if (now >= this.#antiEntropyAt) this.#antiEntropy.sendRequest(now);
     this.#sweep(now);
   }
 
+  /** To be called when the transport opens: what passed since the constructor is no suspension. */
+  start(now: Millis): void {
+    if (this.#lateBy(now) >= SUSPENDED_AFTER_MS) this.#rejoin(now);
+  }
+
+  #advanceTo(now: Millis): void {
+    this.#now = now;
+    const lateMs = this.#lateBy(now);
+    if (lateMs < SUSPENDED_AFTER_MS) return;
+    this.#rejoin(now);
+    if (lateMs >= this.#outdatedAfterMs) this.#catchUp.begin(now, this.onResume?.(lateMs));
+  }
+
   /**
    * Reports that arrive after a suspension are old, but would count as of now, though their tokens have long
    * refilled elsewhere. So the node rejoins: it keeps its id, its buckets and its pending hits, repeats the
-   * handshakes, counts reports from then on, and gets the levels by state transfer.
+   * handshakes, counts reports from then on, and gets the levels by state transfer. After a long one, it refuses calls
+   * until then (`catch-up.ts`).
    */
-  #advanceTo(now: Millis): void {
-    this.#now = now;
-    if (now - this.#reportAt < SUSPENDED_AFTER_MS) return;
+  #rejoin(now: Millis): void {
     this.#reorderBuffer.clear(); // the state transfer includes it
     this.#peerTable.clear();
     this.#membership.rejoin(now);
     this.#stateTransfer.stop();
     this.#heartbeatAt = now;
     this.#scheduleNextReport(now);
+  }
+
+  /** How long ago the last report was due. */
+  #lateBy(now: Millis): Millis {
+    return now - this.#reportAt;
   }
 
   #scheduleNextReport(now: Millis): void {
@@ -222,7 +257,7 @@ export class PeerProtocol {
   }
 
   get #canRunAntiEntropy(): boolean {
-    return this.#stateTransfer.isSynced() && this.#reorderBuffer.isEmpty;
+    return this.#stateTransfer.isSynced() && this.#reorderBuffer.isEmpty && !this.#catchUp.isActive;
   }
 
   /** Reports all pending hits, in as many datagrams as needed. */
@@ -287,6 +322,7 @@ export class PeerProtocol {
     const { from, to, datagramSeq } = message;
     if (from === this.id || (to !== BROADCAST && to !== this.id)) return false;
     this.counts.received++;
+    this.#catchUp.onDatagram(now);
     const peer = this.#peerTable.get(from);
     if (!peer) return this.#handleUnverified(message, now);
     const isLatest = peer.replayWindow.isLatest(datagramSeq);

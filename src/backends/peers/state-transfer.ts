@@ -21,7 +21,7 @@
  * A page of version 3 has no list. A level is raised to that of the page, and hits in transit may count twice.
  *
  * The peer that has run longest knows most, so it is the source; an older one that is found later replaces it. Nodes
- * that start together have no state. A node that is not synced answers only its source.
+ * that start together have no state. A node that is not synced, or catching up, answers only its source.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -55,7 +55,7 @@ export type StateTransfer = ReturnType<typeof createStateTransfer>;
 
 export function createStateTransfer(context: PeerContext) {
   const { limits, peers, sender, random, reorderBuffer, pendingHits, prediction } = context;
-  const { reportLog, mergedPages, retransmitBuffer, flush, options } = context;
+  const { reportLog, mergedPages, retransmitBuffer, catchUp, flush, options } = context;
   const { canMerge, isAhead, requestReports, includedReports } = createPageLists(context);
   /** Ids of limits that are not transferred yet; the first one is in progress. */
   let pendingLimits: number[] = [];
@@ -117,6 +117,7 @@ export function createStateTransfer(context: PeerContext) {
   const completeSource = (now: Millis): void => {
     sources = isSynced ? sources.slice(1) : [];
     setSynced();
+    catchUp.onState();
     failedSources.clear();
     for (const peer of peers.all) peer.lacksHistory = false;
     if (sources.length > 0) transferAll(now);
@@ -211,6 +212,9 @@ export function createStateTransfer(context: PeerContext) {
     /** When to call `tick` next. */
     wakeAt,
 
+    /** Whether a peer is asked for its state. */
+    isRunning: (): boolean => sources.length > 0,
+
     /** True once a transfer was completed, or there was no peer to transfer from. */
     isSynced: (): boolean => isSynced,
 
@@ -285,7 +289,8 @@ export function createStateTransfer(context: PeerContext) {
     sendPages(to: Peer, request: MessageOf<'state-request'>, now: Millis): void {
       const { from, nonce, limit: id, version } = request;
       const source = sources.at(0);
-      if (!isSynced && source && source.id !== from) return;
+      const isWaiting = catchUp.isActive || (!isSynced && source !== undefined);
+      if (isWaiting && source?.id !== from) return;
       const limit = limits.byId(id);
       const buckets = limit?.buckets ?? 0;
       let { cursor } = request;

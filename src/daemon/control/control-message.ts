@@ -1,6 +1,16 @@
-/** Controls as texts for peers: JSON arrays of records, each of which fits into one datagram. */
+/**
+ * Controls as texts for peers: JSON arrays of records, each of which fits into one datagram.
+ *
+ * A message has the time of its sender. The receiver moves the end of each record by the difference of the clocks, so a
+ * control lasts as long on every daemon. When it was set stays as it is: that is its version.
+ */
 
+import type { Millis } from '../../core/clock.ts';
+import { isRecord } from '../../core/options.ts';
 import type { ControlRecord } from './control-record.ts';
+
+/** Clocks that differ by less count as equal, and so do a clock and one behind a slow network: all daemons show the same end. */
+const MIN_DIFFERENCE_MS: Millis = 500;
 
 /** The records of a message. A datagram has some bytes more, for the rest of the message. */
 const MAX_MESSAGE_BYTES = 1000;
@@ -48,4 +58,38 @@ export function sharingProblemOf(record: ControlRecord): string | undefined {
   const size = Buffer.byteLength(JSON.stringify(record));
   if (size <= MAX_MESSAGE_BYTES) return undefined;
   return `it has ${size} bytes, and peers take at most ${MAX_MESSAGE_BYTES}: shorten the key, the note or the rule, or set it on every daemon`;
+}
+
+/** The records of a message for all daemons, and the time of this one. A build without it skips the time as no record. */
+export const timedMessage = (records: string, now: Millis): string =>
+  `[{"now":${Math.round(now)}},${records.slice(1)}`;
+
+/** The records of such a message, their ends on the local clock. */
+export function recordsOf(message: readonly unknown[], now: Millis): readonly unknown[] {
+  const [first, ...rest] = message;
+  const isTimed = isRecord(first) && 'now' in first;
+  return isTimed ? onLocalClock(rest, first.now, now) : message;
+}
+
+/** How far the local clock is ahead of the sender's; 0 if the sender did not say its time. */
+export function clockDifference(sentAt: unknown, now: Millis): Millis {
+  const ms = typeof sentAt === 'number' ? Math.round(now - sentAt) : 0;
+  return Number.isFinite(ms) && Math.abs(ms) >= MIN_DIFFERENCE_MS ? ms : 0;
+}
+
+/** Records of a message, their ends on the local clock. */
+export function onLocalClock(
+  records: readonly unknown[],
+  sentAt: unknown,
+  now: Millis,
+): readonly unknown[] {
+  const ms = clockDifference(sentAt, now);
+  if (ms === 0) return records;
+  const moved = (end: unknown): unknown => (typeof end === 'number' ? end + ms : end);
+  return records.map((record) => {
+    if (!isRecord(record)) return record;
+    const { until, coversUntil, ...rest } = record;
+    const covers = coversUntil === undefined ? {} : { coversUntil: moved(coversUntil) };
+    return { ...rest, until: moved(until), ...covers };
+  });
 }

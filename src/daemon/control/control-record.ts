@@ -5,9 +5,10 @@
  *     override  the key has another rule in one limit
  *     reset     the consumption of the key was forgotten; kept for a while so that peers learn of it
  *
- * Of two records with the same id the one that was set later wins. A removal is a record too, until the removed control
- * would have ended. So an older copy, as of a daemon that was down, cannot restore it. The same holds for a control
- * that replaced a longer one.
+ * Of two records with the same id the one that was set later wins. A daemon that replaces or removes a record gives the
+ * new one a later time, also if its clock is behind that of the daemon that set it. Ends are on the clock of the daemon
+ * that has the record (`control-message.ts`). A removal is a record too, until the removed control would have ended. So an
+ * older copy, as of a daemon that was down, cannot restore it. The same holds for a control that replaced a longer one.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -67,6 +68,15 @@ export const removalOf = (record: ControlRecord, setAt = record.setAt): ControlR
 /** The record as of now: one that has ended and is still needed against older ones is a removal. */
 export const recordAt = (record: ControlRecord, now: Millis): ControlRecord =>
   record.until <= now && coveredUntil(record) > now ? removalOf(record) : record;
+
+/** The record with an end that an operator could have set: that of a peer with a wrong clock may be years away. */
+export const withinMaxDuration = (record: ControlRecord, now: Millis): ControlRecord => {
+  const last = now + MAX_DURATION_MS;
+  if (coveredUntil(record) <= last) return record;
+  const { until, coversUntil } = record;
+  const covers = coversUntil === undefined ? {} : { coversUntil: Math.min(coversUntil, last) };
+  return { ...record, until: Math.min(until, last), ...covers };
+};
 
 export const binaryKeyOf = ({ key, isBinary }: ControlKey): string =>
   isBinary ? key : toBinaryKey(key);
@@ -194,8 +204,6 @@ function readNote(fields: OptionReader): string | undefined {
 export function isControlRecord(value: unknown): value is ControlRecord {
   if (!isRecord(value)) return false;
   const { kind, key, isBinary, limit, until, setAt, note, coversUntil = until } = value;
-  const isTime = (end: unknown): boolean =>
-    Number.isFinite(end) && Number(end) - Number(setAt) <= MAX_DURATION_MS;
   return (
     ['ban', 'override', 'reset'].includes(String(kind)) &&
     typeof key === 'string' &&
@@ -203,9 +211,7 @@ export function isControlRecord(value: unknown): value is ControlRecord {
     key.length <= MAX_KEY_CHARS &&
     (isBinary === undefined || (isBinary === true && isBinaryKey(key))) &&
     (limit === undefined || typeof limit === 'string') &&
-    Number.isFinite(setAt) &&
-    isTime(until) &&
-    isTime(coversUntil) &&
+    [setAt, until, coversUntil].every(Number.isFinite) &&
     (note === undefined || (typeof note === 'string' && note.length <= MAX_NOTE_CHARS))
   );
 }

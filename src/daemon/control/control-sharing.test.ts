@@ -149,7 +149,7 @@ async function fleetOfNodes(count: number, loss = 0) {
     const known = new Map<string, ControlRecord>();
     const sharing = new ControlSharing(own, controlsOf(known), [node.channel]);
     await clock.advanceAsync(500);
-    return { clock: own, transport, sharing, known };
+    return { clock: own, node, transport, sharing, known };
   };
   const daemons: Awaited<ReturnType<typeof start>>[] = [];
   for (let n = 0; n < count; n++) daemons.push(await start(`${n}`));
@@ -201,6 +201,24 @@ test('controls: a daemon that was suspended gets what was set meanwhile', async 
   suspended.clock.resume();
   suspended.clock.fireOverdue();
   expect(await msUntilAllHave(3000)).toBeLessThan(5000);
+});
+
+test('controls: a daemon that goes on after a suspension decides once it has what was set meanwhile', async () => {
+  const { clock, daemons, setBans } = await fleetOfNodes(3);
+  const [one, , suspended] = daemons;
+  suspended.clock.stall();
+  suspended.transport.isPartitioned = true;
+  await clock.advanceAsync(400_000);
+  setBans(one, 'one', 50);
+  await clock.advanceAsync(400_000);
+  suspended.transport.isPartitioned = false;
+  suspended.clock.resume();
+  suspended.clock.fireOverdue();
+  const resumedAt = clock.now();
+  expect(suspended.known.size).toBe(0);
+  while (suspended.node.isCatchingUp()) await clock.advanceAsync(1);
+  expect(suspended.known.size).toBe(50);
+  expect(clock.now() - resumedAt).toBeLessThan(500);
 });
 
 test('controls: a daemon that is back requests what was set since, and no more', async () => {

@@ -4,6 +4,7 @@
  *     this daemon joins ──▶ gets all of a peer before it listens (control-transfer.ts)
  *     set here ──▶ sent at once
  *     a peer is back after a silence ──▶ gets what was set meanwhile, and so does this daemon
+ *     this daemon goes on after a suspension ──▶ the same, at once
  *     all records in turn, some each second ──▶ a lost datagram is made up for
  *
  * A record that arrives twice changes nothing: the newer of two with the same id wins. So what is sent to all needs no
@@ -15,7 +16,7 @@ import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { completesWithin } from '../../core/deadline.ts';
 import { tryParseJson } from '../../core/json.ts';
 import { isRecord } from '../../core/options.ts';
-import { messagesOf, sharingProblemOf } from './control-message.ts';
+import { messagesOf, recordsOf, sharingProblemOf, timedMessage } from './control-message.ts';
 import type { ControlRecord } from './control-record.ts';
 import { ControlTransfer } from './control-transfer.ts';
 import type { Controls } from './controls.ts';
@@ -47,6 +48,7 @@ export class ControlSharing {
     this.#transfers = channels.map((channel) => {
       const transfer = new ControlTransfer(clock, controls, channel);
       channel.onText = (text, from) => this.#receive(text, from, transfer);
+      channel.onResume = () => transfer.resume();
       return transfer;
     });
     if (channels.length > 0) this.#schedule();
@@ -74,7 +76,8 @@ export class ControlSharing {
     for (const transfer of this.#transfers) transfer.close();
   }
 
-  #broadcast(text: string): void {
+  #broadcast(records: string): void {
+    const text = timedMessage(records, this.#clock.now());
     for (const channel of this.#channels) channel.send(text);
   }
 
@@ -82,7 +85,7 @@ export class ControlSharing {
     const message = tryParseJson(text);
     if (Array.isArray(message)) {
       transfer.noteDaemon(from);
-      this.#controls.merge(message);
+      this.#controls.merge(recordsOf(message, this.#clock.now()));
     } else if (isRecord(message)) transfer.receive(message, from);
   }
 

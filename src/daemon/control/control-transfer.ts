@@ -10,6 +10,7 @@
  *
  * The next request acknowledges the pages before it, so the receiver sets the pace. Pages are taken over in any order. A
  * lost page is requested again.
+ * Requests and pages have the time of their sender (`control-message.ts`).
  * A cursor is the time at which a record was set, so it stays valid when controls change: those come later in the order.
  *
  * The daemon that has run longest is the source. One that is joining itself has perhaps not all, so another follows. Peers
@@ -18,7 +19,7 @@
 
 import type { FleetChannel } from '../../backends/daemon-backend.ts';
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
-import { messagesOf } from './control-message.ts';
+import { clockDifference, messagesOf, onLocalClock } from './control-message.ts';
 import type { ControlRecord } from './control-record.ts';
 import type { Controls } from './controls.ts';
 import { ReturnedPeers } from './returned-peers.ts';
@@ -43,6 +44,10 @@ const SINCE_MARGIN_MS: Millis = 300_000;
 
 /** The first record of a page: when it was set, and how many before it were set at the same time. Null: the first of all. */
 type Cursor = readonly [setAt: Millis, skipped: number] | null;
+
+/** How long a daemon that goes on after a suspension looks for its peers, and how often. */
+const FIND_PEERS_MS: Millis = 5000;
+const FIND_INTERVAL_MS: Millis = 10;
 
 type Outcome = 'complete' | 'joining' | 'silent';
 
@@ -77,6 +82,8 @@ export class ControlTransfer {
   #hasAsked = false;
   #isRunning = false;
   readonly #returned = new ReturnedPeers();
+  /** When peers were alive last. */
+  #aliveAt: Millis | undefined;
 
   constructor(clock: Clock, controls: Pick<Controls, 'records' | 'merge'>, channel: FleetChannel) {
     this.#clock = clock;
@@ -88,13 +95,28 @@ export class ControlTransfer {
   update(): void {
     const peers = this.#channel.peers();
     this.#returned.update(peers, this.#clock.now());
+    if (peers.length > 0) this.#aliveAt = this.#clock.now();
     if (this.#isRunning || peers.length === 0) return;
     if (!this.#hasAsked) void this.run();
     else if (!this.#returned.isEmpty) void this.#runReturned();
   }
 
-  /** Gets all controls. Resolves to false if no peer replies. */
-  async run(): Promise<boolean> {
+  /** To be called after a suspension: gets what was set meanwhile. Resolves when it is here, or no peer replies. */
+  async resume(): Promise<void> {
+    const since = this.#aliveAt;
+    const endsAt = this.#clock.now() + FIND_PEERS_MS;
+    this.#isComplete = false;
+    const isWaiting = (): boolean => this.#isRunning || this.#channel.peers().length === 0;
+    while (isWaiting() && this.#clock.now() < endsAt) {
+      const at = this.#clock.now() + FIND_INTERVAL_MS;
+      await new Promise<void>((resolve) => schedule(this.#clock, at, resolve, false));
+    }
+    if (!isWaiting()) await this.run(since === undefined ? undefined : since - SINCE_MARGIN_MS);
+    this.#isComplete = true;
+  }
+
+  /** Gets all controls, or those set since. Resolves to false if no peer replies. */
+  async run(since?: Millis): Promise<boolean> {
     const asked = new Set<number>();
     let outcome: Outcome | undefined;
     this.#isRunning = true;
@@ -103,7 +125,7 @@ export class ControlTransfer {
       if (source === undefined) break;
       asked.add(source);
       this.#hasAsked = true;
-      const last = await this.#fetchFrom(source);
+      const last = await this.#fetchFrom(source, since);
       if (outcome !== 'joining' || last === 'complete') outcome = last;
     }
     this.#isRunning = false;
@@ -153,7 +175,8 @@ export class ControlTransfer {
     fetch.pages = 0;
     const { source, cursor, since } = fetch;
     const isFirst = cursor === null && since !== undefined;
-    this.#channel.send(JSON.stringify({ wanted: cursor, ...(isFirst && { since }) }), source);
+    const now = Math.round(this.#clock.now());
+    this.#channel.send(JSON.stringify({ wanted: cursor, ...(isFirst && { since, now }) }), source);
     const retry = (): void => {
       if (this.#clock.now() - fetch.repliedAt >= SOURCE_TIMEOUT_MS) fetch.end('silent');
       else this.#request(fetch);
@@ -164,11 +187,11 @@ export class ControlTransfer {
 
   /** Takes over the records of any page; those without a gap before them move the cursor. */
   #receivePage(
-    { at, next, joining }: Readonly<Record<string, unknown>>,
+    { at, next, joining, now }: Readonly<Record<string, unknown>>,
     records: readonly unknown[],
     from: number,
   ): void {
-    this.#controls.merge(records);
+    this.#controls.merge(onLocalClock(records, now, this.#clock.now()));
     const fetch = this.#fetch;
     if (fetch?.source !== from) return;
     const start = cursorIn(at);
@@ -192,11 +215,13 @@ export class ControlTransfer {
       if (isBefore(start, fetch.cursor)) fetch.ahead.delete(at);
   }
 
-  #sendPages({ wanted, since }: Readonly<Record<string, unknown>>, to: number): void {
+  #sendPages({ wanted, since, now }: Readonly<Record<string, unknown>>, to: number): void {
+    const ownNow = this.#clock.now();
     const start = cursorIn(wanted);
     if (start === null)
       this.#sorted = [...this.#controls.records].sort((a, b) => a.setAt - b.setAt);
-    const [setAt, skipped] = start ?? [typeof since === 'number' ? since : -Infinity, 0];
+    const first = typeof since === 'number' ? since + clockDifference(now, ownNow) : -Infinity;
+    const [setAt, skipped] = start ?? [first, 0];
     let from = firstSetAt(this.#sorted, setAt) + skipped;
     let at = start;
     const pages = messagesOf(this.#sorted, { from, most: PAGES_PER_REQUEST });
@@ -205,7 +230,8 @@ export class ControlTransfer {
       from += taken;
       const next = cursorAt(this.#sorted, from);
       const isLastOfPart = next === null && !this.#isComplete;
-      const head = JSON.stringify({ at, next, ...(isLastOfPart && { joining: true }) });
+      const time = Math.round(ownNow);
+      const head = JSON.stringify({ at, next, now: time, ...(isLastOfPart && { joining: true }) });
       this.#channel.send(`${head.slice(0, -1)},"records":${text}}`, to);
       at = next;
     }

@@ -33,6 +33,7 @@ import {
   readKey,
   recordAt,
   removalOf,
+  withinMaxDuration,
 } from './control-record.ts';
 import { ControlTable } from './control-table.ts';
 import { forgetKey, type ResetResult } from './key-reset.ts';
@@ -153,7 +154,9 @@ export class Controls implements RouteControls {
       fields.get('limit') === undefined ? undefined : this.#limitOf(fields, target).name;
     fields.finish();
     const until = this.#context.clock.now() + RESET_SHARED_MS;
-    const record = { kind: 'reset', ...target, limit, until, setAt: this.#nextSetAt() } as const;
+    const id = { kind: 'reset', ...target, limit } as const;
+    const setAt = this.#nextSetAt(this.#table.recordOf(id)?.setAt);
+    const record = { ...id, until, setAt };
     this.#put([record]); // at the instant at which limits of this process forget the key
     const result = await forgetKey(this.#context, this.#router, record);
     const { reset, failed, shared } = result;
@@ -202,7 +205,7 @@ export class Controls implements RouteControls {
     const now = this.#context.clock.now();
     const newer = records
       .filter(isControlRecord)
-      .map((record) => recordAt(record, now))
+      .map((record) => recordAt(withinMaxDuration(record, now), now))
       .filter((record) => this.#table.isNewer(record));
     const valid = newer.filter((record) => this.#isUsable(record));
     try {
@@ -217,7 +220,7 @@ export class Controls implements RouteControls {
 
   /** Resets by peers since this daemon started, each once. */
   #unseenResets(resets: readonly ControlRecord[]): readonly ControlRecord[] {
-    return this.#put(resets.filter(({ setAt }) => setAt >= this.#startedAt));
+    return this.#put(resets.filter(({ until }) => until - RESET_SHARED_MS >= this.#startedAt));
   }
 
   /** Takes over records that are all there are: other controls end. */

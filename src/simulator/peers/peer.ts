@@ -48,6 +48,7 @@ export function createPeer(settings: PeerSettings): {
     retractHits: protocol.retractHits.bind(protocol),
     msUntilReleased: (limit, low, high, units) =>
       protocol.msUntilReleased(limit, low, high, units, clock.now()),
+    isCatchingUp: () => protocol.isCatchingUp(clock.now()),
   };
   return { protocol, connection };
 }

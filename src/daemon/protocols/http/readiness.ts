@@ -6,6 +6,8 @@ export interface Readiness {
   readonly isStopping: boolean;
   /** Checks were shed a moment ago. */
   readonly isOverloaded: boolean;
+  /** Calls are refused until the state of the fleet is here. */
+  readonly isJoining: boolean;
   /** Backends are unavailable, and the configuration makes readiness depend on them. */
   readonly isBlocked: boolean;
   /** Limits whose backend is unavailable: `onUnavailable` decides. */
@@ -15,15 +17,18 @@ export interface Readiness {
 export const ALWAYS_READY: Readiness = {
   isStopping: false,
   isOverloaded: false,
+  isJoining: false,
   isBlocked: false,
   unavailable: [],
 };
 
 /** Why the daemon should get no requests, as operators see it. */
-export function describeReadiness({ isStopping, isOverloaded, isBlocked, unavailable }: Readiness) {
+export function describeReadiness(state: Readiness) {
+  const { isStopping, isOverloaded, isJoining, isBlocked, unavailable } = state;
   const reasons = [
     ...(isStopping ? ['stopping'] : []),
     ...(isOverloaded ? ['overload'] : []),
+    ...(isJoining ? ['joining'] : []),
     ...(isBlocked ? ['backends'] : []),
   ];
   return { ready: reasons.length === 0, reasons, unavailable };
