@@ -234,6 +234,7 @@ export class RedisBackend implements PrefetchSource {
 
   async forget(key: string): Promise<void> {
     await this.#context.send(key, 'z');
+    this.#context.fallback.forget?.(key);
   }
 
   prepareChange(policy: Policy): (() => Promise<void>) | undefined {

@@ -96,6 +96,7 @@ export function createRedisContext(
     report: (key, report, count) => inner.report?.(key, report, count),
     reconcile: inner.reconcile.bind(inner),
     change: (next) => inner.change?.(next),
+    forget: (key) => inner.forget?.(key),
     undo: inner.undo.bind(inner),
   };
   const ruleNames = namesOfRules(policy);
