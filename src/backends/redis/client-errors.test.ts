@@ -4,6 +4,7 @@ import { execFile } from 'node:child_process';
 import { EventEmitter } from 'node:events';
 import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
+import { startProxy } from '../../../test/support/redis-proxy.ts';
 import { redisServer, startRedis } from '../../../test/support/services.ts';
 import { listenForErrors } from './client-errors.ts';
 
@@ -128,6 +129,55 @@ describe.each(Object.entries(SILENT_CLIENTS))('%s without a connection', (_name,
     const { stdout, stderr } = await runCalls(observe);
     expect(stdout.trim().split('\n')).toEqual(['availability false', 'allow', 'allow', 'allow']);
     expect(stderr).toBe('');
+  }, 30_000);
+});
+
+describe.skipIf(redisServer() === undefined)('Redis that replies after the deadline', () => {
+  const runCalls = async (rttMs: number, observe: string) => {
+    const server = await startRedis();
+    const proxy = await startProxy(server.port, rttMs / 2);
+    try {
+      return await runProgram(`${LIMITER}
+        const { createClient } = await import('redis');
+        const client = await createClient({ socket: { port: ${proxy.port} } }).on('error', () => {}).connect();
+        const api = limitBy(client);
+        process.on('warning', ({ code, message }) => {
+          console.log(code, message);
+          if (message.includes('round trip')) end();
+        });
+        const end = async () => {
+          await api.close();
+          client.destroy();
+        };
+        ${observe}
+        console.log((await api.check('key')).verdict);`);
+    } finally {
+      proxy.stop();
+      await server.kill();
+    }
+  };
+
+  test('the process warns what decides, and that the round trip is longer than the deadline', async () => {
+    const { stdout } = await runCalls(400, '');
+    const [verdict, outage, late, ...others] = stdout.trim().split('\n');
+    expect([verdict, others]).toEqual(['allow', []]);
+    expect(outage).toMatch(
+      /^SLUICE_REDIS Redis is unavailable: no reply within 100 ms\. .*`onUnavailable: 'local'` decides/,
+    );
+    expect(late).toMatch(
+      /^SLUICE_REDIS Redis replies, but not within `deadline` \(100 ms\): the round trip is about (?:[4-9]\d\d|\d{4,}) ms\./,
+    );
+    expect(late).toContain('Raise `deadline`');
+  }, 30_000);
+
+  test('a listener of the limiter hears of it, and the process does not warn', async () => {
+    const observe = `api.on(({ type, reason }) => {
+      if (type !== 'availability') return;
+      console.log(reason.message);
+      setImmediate(end); // Node emits a warning on the next tick
+    });`;
+    const { stdout } = await runCalls(400, observe);
+    expect(stdout.trim().split('\n')).toEqual(['no reply within 100 ms', 'allow']);
   }, 30_000);
 });
 

@@ -1,11 +1,13 @@
 /**
- * Keeps an outage of Redis from ending the process, and reports a client without a connection.
+ * Keeps an outage of Redis from ending the process, and warns of an outage that nothing else reports.
  *
  * A client of node-redis without a listener of `error` ends the process when Redis stops. So limits, pool stores and
  * channels of peers add a listener to a client that has none. Users of the same client share it, and the last one that
  * closes removes it.
  */
 
+import type { Millis } from '../../core/clock.ts';
+import { errorMessageOf } from '../../core/errors.ts';
 import { emitProcessWarning } from '../../core/process-warning.ts';
 
 type Listener = (error: unknown) => void;
@@ -64,29 +66,52 @@ export function listenForErrors(
   };
 }
 
+const decidesEachCall = (onUnavailable: string): string =>
+  `\`onUnavailable: '${onUnavailable}'\` decides each call in this process`;
+
+const TO_HEAR = 'Add a listener with on(…) of the limiter, or logLimiting, to hear of each outage';
+
 /**
- * Warns if the client has no connection: every call is then decided by `onUnavailable`. A client that connects by itself
- * is reported only if nothing else reports it: neither a listener of the limiter nor the listener above.
+ * Warns that `onUnavailable` decides, unless something else reports it: a listener of the limiter, or of a client without
+ * a connection the listener above. A client that was never connected is a mistake, which is always reported.
  */
-export function warnIfNotConnected(
+export function warnOfOutage(
   client: unknown,
   onUnavailable: string,
+  why: unknown,
   hasListeners = false,
 ): void {
   const { isOpen, isReady, status } = client as ObservableClient;
-  const decides = `\`onUnavailable: '${onUnavailable}'\` decides each call in this process`;
+  const decides = decidesEachCall(onUnavailable);
   if (isOpen === false || status === 'end')
     emitProcessWarning(
       'REDIS',
       `expected a connected Redis client, got one that is not connected: ${decides}. Call client.connect() before the first decision`,
       'not connected',
     );
+  else if (hasListeners) return;
   else if (isReady === false || (status !== undefined && status !== 'ready')) {
-    if (hasListeners || sharedListeners.has(client as object)) return;
+    if (sharedListeners.has(client as object)) return;
     emitProcessWarning(
       'REDIS',
-      `a Redis client has no connection. Until it has one, ${decides}. Add a listener with on(…) of the limiter, or logLimiting, to hear of each outage`,
+      `a Redis client has no connection. Until it has one, ${decides}. ${TO_HEAR}`,
       'no connection',
     );
-  }
+  } else
+    emitProcessWarning(
+      'REDIS',
+      () =>
+        `Redis is unavailable: ${errorMessageOf(why)}. Until a call succeeds, ${decides}. ${TO_HEAR}`,
+      'unavailable',
+    );
+}
+
+/** Redis is up, and too slow for the deadline: without a change, every call is decided by `onUnavailable`. */
+export function warnOfLateReplies(onUnavailable: string, deadlineMs: Millis, rttMs: Millis): void {
+  emitProcessWarning(
+    'REDIS',
+    () =>
+      `Redis replies, but not within \`deadline\` (${deadlineMs} ms): the round trip is about ${Math.round(rttMs)} ms. ${decidesEachCall(onUnavailable)}, and Redis counts none of them. Raise \`deadline\` to a few round-trip times`,
+    'late replies',
+  );
 }

@@ -10,7 +10,7 @@ import type { RemoteBackendContext } from '../remote-backend.ts';
 import { decideUnavailable, limitIdOf, stateKindOf } from '../remote-limit.ts';
 import { ScriptBatcher, type Scripts } from './batcher.ts';
 import { escapeGlob, type RedisConnection, type Subscriber } from './client.ts';
-import { listenForErrors, warnIfNotConnected } from './client-errors.ts';
+import { listenForErrors, warnOfLateReplies, warnOfOutage } from './client-errors.ts';
 import { FairQueue, type FairQueueOptions, type SendCommand } from './fair-queue.ts';
 import { convertKeys } from './key-conversion.ts';
 import type { FleetOrder } from './lua-fair-order.ts';
@@ -75,11 +75,14 @@ export function createRedisContext(
     if (isAvailable) {
       unsent.resend();
       fallback.reconcile(); // before the calls that wait
-    } else warnIfNotConnected(connection.client, config.onUnavailable, context.hasListeners?.());
+    } else warnOfOutage(connection.client, config.onUnavailable, why, context.hasListeners?.());
     onAvailability(isAvailable, why);
     if (isAvailable) fairQueue?.pollNow();
   };
-  const batching = { clock, deadlineMs, onAvailability: onChange };
+  const onLateReplies = (rttMs: Millis): void => {
+    if (!context.hasListeners?.()) warnOfLateReplies(config.onUnavailable, deadlineMs, rttMs);
+  };
+  const batching = { clock, deadlineMs, onAvailability: onChange, onLateReplies };
   const batcher = new ScriptBatcher(connection, { ...scripts, joint: JOINT_SCRIPT }, batching);
   let names = nameKeys(config.prefix, context, policy);
   const redisKeyOf = (key: string): string => names.keyOf(key);
