@@ -3,7 +3,7 @@
 import { execFile } from 'node:child_process';
 import { EventEmitter } from 'node:events';
 import { promisify } from 'node:util';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { startProxy } from '../../../test/support/redis-proxy.ts';
 import { redisServer, startRedis } from '../../../test/support/services.ts';
 import { listenForErrors } from './client-errors.ts';
@@ -18,7 +18,7 @@ async function runProgram(program: string) {
 const LIMITER = `
   import { limiter } from 'sluice';
   import { redis } from 'sluice/redis';
-  const limitBy = (client) => limiter({ name: 'api', limit: { bucket: { rate: '10/s' } }, backend: redis(client) });`;
+  const limitBy = (client, options) => limiter({ name: 'api', limit: { bucket: { rate: '10/s' } }, backend: redis(client, options) });`;
 
 const CLIENTS = {
   'node-redis': (port: number) =>
@@ -36,7 +36,7 @@ describe.skipIf(redisServer() === undefined)('Redis client', () => {
       const server = await startRedis();
       const { stdout, stderr } = await runProgram(`${LIMITER}
         ${connect(server.port)}
-        const api = limitBy(client);
+        const api = limitBy(client, { deadline: '1s' }); // a loaded machine is no outage
         await api.check('key');
         process.kill(${server.pid}, 'SIGKILL');
         // Two attempts to reconnect have failed, each with an event.
@@ -132,6 +132,44 @@ describe.each(Object.entries(SILENT_CLIENTS))('%s without a connection', (_name,
   }, 30_000);
 });
 
+describe.skipIf(redisServer() === undefined)('Redis that requires a password', () => {
+  const clientsOf = (port: number) => ({
+    'node-redis': `const client = (await import('redis')).createClient({ socket: { port: ${port} }, password, disableOfflineQueue: true });
+       const refused = new Promise((resolve) => client.on('error', resolve));
+       client.connect().catch(() => {});
+       const end = () => client.destroy();`,
+    ioredis: `const client = new (await import('ioredis')).Redis({ port: ${port}, password, enableOfflineQueue: false });
+       const refused = new Promise((resolve) => client.on('error', resolve));
+       const end = () => client.disconnect();`,
+  });
+
+  test.each([
+    ['node-redis', 'undefined', 'NOAUTH'],
+    ['node-redis', '"wrong"', 'WRONGPASS'],
+    ['ioredis', '"wrong"', 'WRONGPASS'],
+  ] as const)(
+    '%s with the password %s: the process warns of %s, and the outage names it',
+    async (name, password, code) => {
+      const server = await startRedis('--requirepass', 'secret');
+      const { stdout, stderr } = await runProgram(`${LIMITER}
+        const password = ${password};
+        ${clientsOf(server.port)[name]}
+        const api = limitBy(client);
+        api.on(({ type, reason }) => type === 'availability' && console.log(reason.message));
+        await refused;
+        await api.check('key');
+        await api.close();
+        end();
+        setImmediate(() => process.exit());`);
+      await server.kill();
+      expect(stdout).toMatch(new RegExp(`^.+: ${code} `));
+      expect(stderr.match(/SLUICE_REDIS/g)).toHaveLength(1);
+      expect(stderr).toContain(`Redis refuses the connection: ${code}`);
+    },
+    30_000,
+  );
+});
+
 describe.skipIf(redisServer() === undefined)('Redis that replies after the deadline', () => {
   const runCalls = async (rttMs: number, observe: string) => {
     const server = await startRedis();
@@ -193,11 +231,15 @@ describe('listenForErrors', () => {
     expect(client.listenerCount('error')).toBe(0);
   });
 
-  test('a client with a listener of its own gets none', () => {
+  test('a client with a listener of its own gets one that does not warn', () => {
+    const emit = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
     const client = new EventEmitter().on('error', () => {});
     const stop = listenForErrors(client);
-    expect(client.listenerCount('error')).toBe(1);
+    expect(client.listenerCount('error')).toBe(2);
+    client.emit('error', new Error('connection lost'));
+    expect(emit).not.toHaveBeenCalled();
     stop();
     expect(client.listenerCount('error')).toBe(1);
+    emit.mockRestore();
   });
 });

@@ -10,7 +10,12 @@ import type { RemoteBackendContext } from '../remote-backend.ts';
 import { decideUnavailable, limitIdOf, stateKindOf } from '../remote-limit.ts';
 import { ScriptBatcher, type Scripts } from './batcher.ts';
 import { escapeGlob, type RedisConnection, type Subscriber } from './client.ts';
-import { listenForErrors, warnOfLateReplies, warnOfOutage } from './client-errors.ts';
+import {
+  causeOfOutage,
+  listenForErrors,
+  warnOfLateReplies,
+  warnOfOutage,
+} from './client-errors.ts';
 import { FairQueue, type FairQueueOptions, type SendCommand } from './fair-queue.ts';
 import { convertKeys } from './key-conversion.ts';
 import type { FleetOrder } from './lua-fair-order.ts';
@@ -71,7 +76,8 @@ export function createRedisContext(
 ): RedisContext {
   const { clock, onAvailability } = context;
   const { connection, deadlineMs, subscriber } = config;
-  const onChange = (isAvailable: boolean, why: unknown): void => {
+  const onChange = (isAvailable: boolean, error: unknown): void => {
+    const why = isAvailable ? undefined : causeOfOutage(connection.client, error);
     if (isAvailable) {
       unsent.resend();
       fallback.reconcile(); // before the calls that wait
