@@ -175,6 +175,7 @@ const client = {
   scan() {},
 };
 const shared = limiter({ name: 'api', limit, backend: redis(client, { onUnavailable: 'deny' }) });
+shared.on(() => {}); // without a listener, the page warns of the outage
 const { reason } = await shared.tryAcquire('x'.repeat(600));
 console.log(JSON.stringify({
   named: verdictsOf(limiter({ limit, clock })),

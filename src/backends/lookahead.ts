@@ -2,9 +2,11 @@
  * Lookahead: how long before the next permit of a spacing is due a waiting call may be granted it.
  *
  * A queue that checks exactly when the permit is due is late by a timer, its jitter and a round trip, every time. So it
- * checks a little early, is granted the next permit and sleeps until it is due. At most one permit is granted ahead:
+ * checks a little early, is granted the next permit and sleeps until it is due:
  *
  *     lookahead = round trip + timer lateness + jitter      usually 6 to 30 ms
+ *
+ * etcd grants at most one permit ahead. Redis grants all permits of two round trips ahead.
  */
 
 import type { Millis } from '../core/clock.ts';

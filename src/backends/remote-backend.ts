@@ -43,8 +43,8 @@ export type JointDecision =
 /** How many waiters of a batch were granted, and the decision for the first that was not. */
 export interface BatchDecision {
   readonly granted: number;
-  /** Time until the last granted waiter may start: its slot was the next to open. */
-  readonly lastDueInMs?: Millis;
+  /** Time until each of the last granted waiters may start: their slots were the next to open. */
+  readonly dueInMs?: readonly Millis[];
   /** How long before it opens the server grants a slot: a check succeeds from then on. */
   readonly lookaheadMs?: Millis;
   readonly refusal: Decision | undefined;

@@ -18,7 +18,7 @@ type WarningCode =
   | 'REJECTED' // a daemon rejected a request, and the caller does not see why
   | 'FAIL_OPEN' // a daemon is unavailable, and calls are allowed without a check
   | 'BARE_DURATION' // a duration without a unit is probably meant in seconds
-  | 'REDIS' // a Redis client is not connected, or failed without a listener
+  | 'REDIS' // Redis is unavailable or too slow, or a client failed, without a listener
   | 'PEERS' // peers are unavailable, or their datagrams are not authenticated
   | 'POOL' // the store of a pool is unavailable, and no listener is set
   | 'GROUPS'; // a group cannot listen, so other groups cannot borrow from it

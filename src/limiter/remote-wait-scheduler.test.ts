@@ -202,7 +202,7 @@ test('remote wait queue: requests each permit ahead of its time, so permits are 
       const about = { decidedAt: clock.now(), lookaheadMs };
       if (opensInMs > lookaheadMs) return { granted: 0, refusal: deny(opensInMs), ...about };
       opensAt = clock.now() + opensInMs + everyMs;
-      return { granted: 1, lastDueInMs: opensInMs, refusal: undefined, ...about };
+      return { granted: 1, dueInMs: [opensInMs], refusal: undefined, ...about };
     },
     close: async () => {},
     isAvailable: true,

@@ -4,8 +4,8 @@
  * As in `wait-scheduler.ts`, each key has a queue and only its front checks. A check takes a round trip, and other
  * processes compete, so the front checks as one batch. As many waiters are granted as fit. The rest sleep until the
  * backend's retry time plus a random jitter; without jitter, processes would retry at the same instant and the same
- * one would win every time. Where the backend grants the next slot a moment before it opens (lookahead), they
- * retry that much earlier, and the waiter that gets it sleeps the rest.
+ * one would win every time. Where the backend grants the next slots before they open (lookahead), they retry that much
+ * earlier, and each waiter that gets one sleeps the rest.
  *
  * Where slots can be reserved ahead, each waiter of the front reserves its own and sleeps until it is due. A slot
  * used later than `expireMs` after that, or after `usableUntil`, is lost: its waiter goes back to the front.
@@ -285,11 +285,11 @@ export class RemoteWaitScheduler {
       key,
       front.map(({ cost }) => cost),
     );
-    const { granted, decidedAt, lastDueInMs = 0, lookaheadMs = 0, fromFallback = false } = batch;
+    const { granted, decidedAt, dueInMs = [], lookaheadMs = 0, fromFallback = false } = batch;
     queue.fromFallback = fromFallback;
-    const last = lastDueInMs > 0 ? front[granted - 1] : undefined;
+    const dueNow = granted - dueInMs.length;
     for (const [n, waiter] of front.slice(0, granted).entries()) {
-      const waitMs = waiter === last ? lastDueInMs : 0;
+      const waitMs = n < dueNow ? 0 : dueInMs[n - dueNow];
       const grant: RemoteGrant = {
         verdict: 'allow',
         dueAt: decidedAt + waitMs,

@@ -20,6 +20,7 @@ import { type Duration, parseDuration, suggestDuration } from '../core/duration.
 import { ConfigError } from '../core/errors.ts';
 import { OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
+import { createLockoutCopy } from './lockout-copy.ts';
 import {
   COUNT,
   createLockoutRule,
@@ -212,6 +213,7 @@ function lockoutAt(terms: LockoutTerms, size: number): Policy {
 
     terms,
     lockoutSharing: createLockoutSharing(rule, after, locksMs),
+    lockoutCopy: createLockoutCopy(rule, after, locksMs),
     /** A key stays locked until its lock ends; the next one is a step of the new list. */
     converterFrom(from) {
       if ((from.terms as LockoutTerms).on !== on) return undefined;

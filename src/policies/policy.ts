@@ -210,6 +210,16 @@ export interface LockoutSharing {
   raise(state: State, i: number, figures: readonly number[], now: Millis): void;
 }
 
+/** A copy of a lock-out follows what the server of the limit decides: `lockout-copy.ts`. */
+export interface LockoutCopy {
+  /** The server has refused the key as locked. */
+  lock(state: State, i: number, ms: Millis, now: Millis): void;
+  /** The server has allowed an attempt: a lock that it does not have ends. */
+  open(state: State, i: number, now: Millis): void;
+  /** The server has so many attempts left, after those of this process. */
+  setRemaining(state: State, i: number, remaining: number, now: Millis): void;
+}
+
 /** What a policy can do for a backend besides deciding. Absent: it lacks the capability. */
 export interface PolicyCapabilities {
   /** Names of its partitions; a check refers to one by its index here. */
@@ -229,6 +239,9 @@ export interface PolicyCapabilities {
 
   /** lockout: what peers exchange of a key. */
   readonly lockoutSharing?: LockoutSharing;
+
+  /** lockout: how a local fallback follows the server. */
+  readonly lockoutCopy?: LockoutCopy;
 
   /** Counts a call that another rule refused; returns how long the key is locked. */
   recordRefusal?(state: State, i: number, now: Millis): Millis;

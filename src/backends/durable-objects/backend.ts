@@ -257,6 +257,7 @@ export class DurableObjectBackend implements RemoteBackend {
 
   async forget(key: string): Promise<void> {
     await this.#send({ op: 'forget', key });
+    this.#fallback.forget?.(key);
   }
 
   async readState(key: string): Promise<{ state: Float64Array; at: Millis } | undefined> {

@@ -263,6 +263,6 @@ function batchDecisionAt(timed: TimedDecisions, at: Millis): BatchDecision {
   const granted = decisions.filter(({ verdict }) => verdict !== 'deny').length;
   const usableUntils = timed.map(usableUntilOf).filter((_, n) => decisions[n].verdict !== 'deny');
   const last = decisions[granted - 1];
-  const dueInMs = last?.verdict === 'wait' ? last.waitMs : 0;
-  return { granted, lastDueInMs: dueInMs, usableUntils, refusal, decidedAt: at };
+  const dueInMs = last?.verdict === 'wait' ? [last.waitMs] : [];
+  return { granted, dueInMs, usableUntils, refusal, decidedAt: at };
 }

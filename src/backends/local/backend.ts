@@ -184,6 +184,13 @@ export class LocalBackend implements Backend {
     return i >= 0 && this.#policy.update(this.#table.storage, i, feedback, now);
   }
 
+  /** Changes the state of a key; does nothing if the table is full. */
+  changeState(key: string, change: StateAccessor<void>): void {
+    const now = this.#clock.now();
+    const i = this.#table.findOrAdd(key, now);
+    if (i >= 0) change(this.#table.storage, i, now);
+  }
+
   peek(key: string, cost: number, partitionIndex?: number): Decision {
     const now = this.#clock.now();
     return reservedToDeny(

@@ -10,7 +10,8 @@
 
 import type { Clock, Millis } from '../../core/clock.ts';
 import { type AttemptOutcome, type Decision, NEVER } from '../../core/decision.ts';
-import type { Policy } from '../../policies/policy.ts';
+import { rulesOf } from '../../policies/all.ts';
+import type { LockoutCopy, Policy, State } from '../../policies/policy.ts';
 import { LocalBackend, type LocalOptions } from './backend.ts';
 
 /** Keys counted in the server after an outage; what further keys were granted is not counted there. */
@@ -28,6 +29,8 @@ export interface Fallback {
   reconcile(): void;
   /** The limit has other numbers. */
   change?(policy: Policy): void;
+  /** The key begins anew in the server. */
+  forget?(key: string): void;
   /** Takes back a cost that `check` has just granted. */
   undo(key: string, cost: number): void;
 }
@@ -44,6 +47,7 @@ export class LocalFallback implements Fallback {
   #leftAfterRefusal: ((cost: number, retryAfterMs: Millis) => number) | undefined;
   /** True if a lock-out counts refusals. */
   #countsRefusals: boolean;
+  #lockouts: readonly LockoutPart[];
   /** Keys of which the fallback granted something. */
   readonly #usedKeys = new Set<string>();
 
@@ -54,12 +58,19 @@ export class LocalFallback implements Fallback {
     this.#lower = lower;
     this.#leftAfterRefusal = leftAfterRefusalOf(policy);
     this.#countsRefusals = policy.recordRefusal !== undefined;
+    this.#lockouts = lockoutsOf(policy);
   }
 
   change(policy: Policy): void {
     this.#local.prepareChange(policy)?.();
     this.#leftAfterRefusal = leftAfterRefusalOf(policy);
     this.#countsRefusals = policy.recordRefusal !== undefined;
+    this.#lockouts = lockoutsOf(policy);
+  }
+
+  forget(key: string): void {
+    this.#local.forget(key);
+    this.#usedKeys.delete(key);
   }
 
   check(key: string, cost: number, isWaiting = false): Decision {
@@ -95,9 +106,12 @@ export class LocalFallback implements Fallback {
 
   /** The reply of a bucket, window or quota says what is left for all processes. Of other limits, the calls of this process are counted. */
   observe(key: string, cost: number, decision: Decision, isWaiting = false): void {
-    if (isWaiting && decision.verdict === 'deny' && this.#countsRefusals) return;
+    const isLock = decision.verdict === 'deny' && decision.reason === 'locked';
+    if (isWaiting && decision.verdict === 'deny' && this.#countsRefusals && !isLock) return;
     const leftAfterRefusal = this.#leftAfterRefusal;
-    if (leftAfterRefusal === undefined) {
+    if (this.#lockouts.length > 0) {
+      this.#observeLockouts(key, cost, decision);
+    } else if (leftAfterRefusal === undefined) {
       this.#local.checkNow(key, cost, this.#clock.now());
     } else if (decision.verdict === 'allow') {
       this.#local.update(key, { remaining: decision.remaining });
@@ -105,6 +119,37 @@ export class LocalFallback implements Fallback {
       const left = leftAfterRefusal(cost, decision.retryAfterMs);
       this.#local.update(key, { remaining: Math.max(0, left) });
     }
+  }
+
+  /** A reply says whether the key is locked; that of a lone lock-out also how many attempts are left for all processes. */
+  #observeLockouts(key: string, cost: number, decision: Decision): void {
+    if (cost === 0) return; // allowed even if the key is locked
+    const isLone = this.#lockouts[0].isLone;
+    if (decision.verdict === 'deny' && decision.reason === 'locked') {
+      const { retryAfterMs, rule } = decision;
+      this.#changeLockouts(key, ({ copy, name }, state, i, now) => {
+        if (isLone || name === rule) copy.lock(state, i, retryAfterMs, now);
+      });
+      return;
+    }
+    if (decision.verdict === 'deny' && isLone) return; // it took nothing
+    if (decision.verdict !== 'deny')
+      this.#changeLockouts(key, ({ copy }, state, i, now) => copy.open(state, i, now));
+    this.#local.checkNow(key, cost, this.#clock.now());
+    if (decision.verdict !== 'allow' || !isLone) return;
+    const { remaining } = decision;
+    this.#changeLockouts(key, ({ copy }, state, i, now) =>
+      copy.setRemaining(state, i, remaining, now),
+    );
+  }
+
+  #changeLockouts(
+    key: string,
+    change: (lockout: LockoutPart, state: State, i: number, now: Millis) => void,
+  ): void {
+    this.#local.changeState(key, (state, i, now) => {
+      for (const lockout of this.#lockouts) change(lockout, state, i + lockout.offset, now);
+    });
   }
 
   report(key: string, report: AttemptOutcome | 'refusal', count: number): void {
@@ -126,3 +171,17 @@ function leftAfterRefusalOf({ buckets = [], specs = [] }: Policy) {
   const isCounted = specs.length === 1 && ['window', 'quota'].includes(specs[0].kind);
   return isCounted ? (cost: number) => cost - 1 : undefined;
 }
+
+/** A lock-out of the limit: its place in the state, and its name in a refusal. */
+interface LockoutPart {
+  readonly copy: LockoutCopy;
+  readonly offset: number;
+  readonly name: string;
+  /** It is the only rule. */
+  readonly isLone: boolean;
+}
+
+const lockoutsOf = (policy: Policy): readonly LockoutPart[] =>
+  rulesOf(policy).flatMap(({ policy: { lockoutCopy: copy }, offset, name }, _n, rules) =>
+    copy ? [{ copy, offset, name, isLone: rules.length === 1 }] : [],
+  );

@@ -117,17 +117,18 @@ export class RedisBackend implements PrefetchSource {
 
   async checkBatch(key: string, costs: readonly number[]): Promise<BatchDecision> {
     try {
-      const aheadMs = lookaheadMs(this.#everyMs, this.#context.batcher.rtt.meanMs);
+      // One round trip for the reply, one for the next check: permits that open meanwhile would be lost.
+      const aheadMs = lookaheadMs(this.#everyMs, 2 * this.#context.batcher.rtt.meanMs);
       const { value, at } = await this.#context.send(key, `q${aheadMs} ${costs.join(' ')}`);
-      const [count, dueIn, last] = String(value).split(' ');
+      const [count, dueIn, last] = String(value).split(' '); // dueIn is empty if none is ahead
       const granted = Number(count);
       const lastDecision = this.#read(last);
       const lastCost = costs[Math.min(granted, costs.length - 1)];
       this.#context.fallback.observe(key, lastCost, lastDecision, true);
       const refusal = granted < costs.length ? lastDecision : undefined;
       const remaining = lastDecision.verdict === 'allow' ? lastDecision.remaining : undefined;
-      const lastDueInMs = Number(dueIn);
-      return { granted, lastDueInMs, lookaheadMs: aheadMs, refusal, remaining, decidedAt: at };
+      const dueInMs = dueIn === '' ? [] : dueIn.split(',').map(Number);
+      return { granted, dueInMs, lookaheadMs: aheadMs, refusal, remaining, decidedAt: at };
     } catch {
       return toBatchDecision(this.#fallbackDecision(key, costs[0], true));
     }
@@ -229,6 +230,7 @@ export class RedisBackend implements PrefetchSource {
 
   async forget(key: string): Promise<void> {
     await this.#context.send(key, 'z');
+    this.#context.fallback.forget?.(key);
   }
 
   prepareChange(policy: Policy): (() => Promise<void>) | undefined {

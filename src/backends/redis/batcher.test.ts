@@ -205,6 +205,37 @@ describe('script batcher', () => {
     expect(redis.calls.at(-1)?.keys).toEqual(['lost']);
     expect(changes).toEqual([false, true]);
   });
+
+  test('late replies are reported once a call that was sent after one of them is late too', async () => {
+    const clock = new VirtualClock(1_000_000);
+    const redis = new ScriptedRedis(clock);
+    const late: number[] = [];
+    const batcher = new ScriptBatcher(
+      redis,
+      { full: 'full', checkOnly: 'check-only' },
+      { clock, deadlineMs: 100, onAvailability() {}, onLateReplies: (ms) => late.push(ms) },
+    );
+    const replyAfter = async (ms: number): Promise<void> => {
+      clock.advance(ms);
+      redis.reply();
+      await new Promise((resolve) => setImmediate(resolve));
+    };
+    redis.isHeld = true;
+    const sent = batcher.send('x', 'a1');
+    await expect.poll(() => redis.calls.length).toBe(1);
+    clock.advance(100);
+    await expect(sent).rejects.toMatchObject({ code: 'UNAVAILABLE' });
+    clock.advance(50);
+    await expect.poll(() => redis.calls.length).toBe(2); // a probe
+    await replyAfter(2000);
+    await replyAfter(0);
+    expect(late).toEqual([]); // a stall: both were sent before a reply arrived
+    clock.advance(100);
+    await expect.poll(() => redis.calls.length).toBe(3); // the next probe
+    await replyAfter(300);
+    expect(late).toEqual([300]);
+    batcher.stop();
+  });
 });
 
 test('redis backend: a check that times out after close is denied, whatever onUnavailable says', async () => {

@@ -121,6 +121,9 @@ export class ScriptBatcher {
   #isReservedUntil: Millis = -Infinity;
   readonly #calls: CallDeadlines;
   readonly #onAvailability: (isAvailable: boolean, why: unknown) => void;
+  readonly #onLateReplies: ((rttMs: Millis) => void) | undefined;
+  /** When the first reply of this outage arrived that was late. */
+  #firstLateAt: Millis = Infinity;
   /** By slot. */
   readonly #openBreakers = new Map<number, CircuitBreaker>();
   #buffered: PendingCommand[] = [];
@@ -141,6 +144,8 @@ export class ScriptBatcher {
       readonly clock: Clock;
       readonly deadlineMs: Millis;
       readonly onAvailability: (isAvailable: boolean, why: unknown) => void;
+      /** Called in an outage whose cause is that replies keep arriving after their deadline. */
+      readonly onLateReplies?: (rttMs: Millis) => void;
     },
   ) {
     this.#connection = connection;
@@ -148,6 +153,7 @@ export class ScriptBatcher {
     this.#clock = settings.clock;
     this.#deadlineMs = settings.deadlineMs;
     this.#onAvailability = settings.onAvailability;
+    this.#onLateReplies = settings.onLateReplies;
     this.#calls = new CallDeadlines(settings.clock, settings.deadlineMs);
     this.#clockOffsetMs = new Float64Array(connection.isCluster ? SLOT_COUNT : 1).fill(Number.NaN);
   }
@@ -201,8 +207,9 @@ export class ScriptBatcher {
     if (this.#isClosed || this.#isUnavailable(slot)) return;
     const isFirst = this.#openBreakers.size === 0;
     const onChange = (isAvailable: boolean): void => {
-      if (isAvailable && this.#openBreakers.delete(slot) && this.#openBreakers.size === 0)
-        this.#onAvailability(true, undefined);
+      if (!isAvailable || !this.#openBreakers.delete(slot) || this.#openBreakers.size > 0) return;
+      this.#firstLateAt = Infinity;
+      this.#onAvailability(true, undefined);
     };
     const probe = () => this.#runScript(slot, this.#scripts.full, [key], ['p']);
     const breaker = new CircuitBreaker(this.#clock, probe, onChange);
@@ -341,9 +348,19 @@ export class ScriptBatcher {
   #learnOffset(slot: number, at: Millis, sentAt: Millis): void {
     const now = this.#clock.now();
     this.rtt.observe(now - sentAt);
-    if (now - sentAt > this.#deadlineMs) return; // too inexact
+    if (now - sentAt > this.#deadlineMs) {
+      this.#noteLateReply(sentAt, now);
+      return; // too inexact
+    }
     const known = this.#clockOffsetMs[slot];
     if (!(known >= at - now && known <= at - sentAt)) this.#clockOffsetMs[slot] = at - sentAt;
     this.#lastOffsetMs = this.#clockOffsetMs[slot];
+  }
+
+  /** After a stall, all late replies arrive at once. A call that was sent after a late reply shows that Redis is slow. */
+  #noteLateReply(sentAt: Millis, now: Millis): void {
+    if (this.isAvailable) return;
+    if (sentAt > this.#firstLateAt) this.#onLateReplies?.(now - sentAt);
+    this.#firstLateAt = Math.min(this.#firstLateAt, now);
   }
 }

@@ -3,7 +3,8 @@
 import { execFile } from 'node:child_process';
 import { EventEmitter } from 'node:events';
 import { promisify } from 'node:util';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
+import { startProxy } from '../../../test/support/redis-proxy.ts';
 import { redisServer, startRedis } from '../../../test/support/services.ts';
 import { listenForErrors } from './client-errors.ts';
 
@@ -17,7 +18,7 @@ async function runProgram(program: string) {
 const LIMITER = `
   import { limiter } from 'sluice';
   import { redis } from 'sluice/redis';
-  const limitBy = (client) => limiter({ name: 'api', limit: { bucket: { rate: '10/s' } }, backend: redis(client) });`;
+  const limitBy = (client, options) => limiter({ name: 'api', limit: { bucket: { rate: '10/s' } }, backend: redis(client, options) });`;
 
 const CLIENTS = {
   'node-redis': (port: number) =>
@@ -35,7 +36,7 @@ describe.skipIf(redisServer() === undefined)('Redis client', () => {
       const server = await startRedis();
       const { stdout, stderr } = await runProgram(`${LIMITER}
         ${connect(server.port)}
-        const api = limitBy(client);
+        const api = limitBy(client, { deadline: '1s' }); // a loaded machine is no outage
         await api.check('key');
         process.kill(${server.pid}, 'SIGKILL');
         // Two attempts to reconnect have failed, each with an event.
@@ -131,6 +132,93 @@ describe.each(Object.entries(SILENT_CLIENTS))('%s without a connection', (_name,
   }, 30_000);
 });
 
+describe.skipIf(redisServer() === undefined)('Redis that requires a password', () => {
+  const clientsOf = (port: number) => ({
+    'node-redis': `const client = (await import('redis')).createClient({ socket: { port: ${port} }, password, disableOfflineQueue: true });
+       const refused = new Promise((resolve) => client.on('error', resolve));
+       client.connect().catch(() => {});
+       const end = () => client.destroy();`,
+    ioredis: `const client = new (await import('ioredis')).Redis({ port: ${port}, password, enableOfflineQueue: false });
+       const refused = new Promise((resolve) => client.on('error', resolve));
+       const end = () => client.disconnect();`,
+  });
+
+  test.each([
+    ['node-redis', 'undefined', 'NOAUTH'],
+    ['node-redis', '"wrong"', 'WRONGPASS'],
+    ['ioredis', '"wrong"', 'WRONGPASS'],
+  ] as const)(
+    '%s with the password %s: the process warns of %s, and the outage names it',
+    async (name, password, code) => {
+      const server = await startRedis('--requirepass', 'secret');
+      const { stdout, stderr } = await runProgram(`${LIMITER}
+        const password = ${password};
+        ${clientsOf(server.port)[name]}
+        const api = limitBy(client);
+        api.on(({ type, reason }) => type === 'availability' && console.log(reason.message));
+        await refused;
+        await api.check('key');
+        await api.close();
+        end();
+        setImmediate(() => process.exit());`);
+      await server.kill();
+      expect(stdout).toMatch(new RegExp(`^.+: ${code} `));
+      expect(stderr.match(/SLUICE_REDIS/g)).toHaveLength(1);
+      expect(stderr).toContain(`Redis refuses the connection: ${code}`);
+    },
+    30_000,
+  );
+});
+
+describe.skipIf(redisServer() === undefined)('Redis that replies after the deadline', () => {
+  const runCalls = async (rttMs: number, observe: string) => {
+    const server = await startRedis();
+    const proxy = await startProxy(server.port, rttMs / 2);
+    try {
+      return await runProgram(`${LIMITER}
+        const { createClient } = await import('redis');
+        const client = await createClient({ socket: { port: ${proxy.port} } }).on('error', () => {}).connect();
+        const api = limitBy(client);
+        process.on('warning', ({ code, message }) => {
+          console.log(code, message);
+          if (message.includes('round trip')) end();
+        });
+        const end = async () => {
+          await api.close();
+          client.destroy();
+        };
+        ${observe}
+        console.log((await api.check('key')).verdict);`);
+    } finally {
+      proxy.stop();
+      await server.kill();
+    }
+  };
+
+  test('the process warns what decides, and that the round trip is longer than the deadline', async () => {
+    const { stdout } = await runCalls(400, '');
+    const [verdict, outage, late, ...others] = stdout.trim().split('\n');
+    expect([verdict, others]).toEqual(['allow', []]);
+    expect(outage).toMatch(
+      /^SLUICE_REDIS Redis is unavailable: no reply within 100 ms\. .*`onUnavailable: 'local'` decides/,
+    );
+    expect(late).toMatch(
+      /^SLUICE_REDIS Redis replies, but not within `deadline` \(100 ms\): the round trip is about (?:[4-9]\d\d|\d{4,}) ms\./,
+    );
+    expect(late).toContain('Raise `deadline`');
+  }, 30_000);
+
+  test('a listener of the limiter hears of it, and the process does not warn', async () => {
+    const observe = `api.on(({ type, reason }) => {
+      if (type !== 'availability') return;
+      console.log(reason.message);
+      setImmediate(end); // Node emits a warning on the next tick
+    });`;
+    const { stdout } = await runCalls(400, observe);
+    expect(stdout.trim().split('\n')).toEqual(['no reply within 100 ms', 'allow']);
+  }, 30_000);
+});
+
 describe('listenForErrors', () => {
   test('limits with one client share a listener, and the last one that closes removes it', () => {
     const client = new EventEmitter();
@@ -143,11 +231,15 @@ describe('listenForErrors', () => {
     expect(client.listenerCount('error')).toBe(0);
   });
 
-  test('a client with a listener of its own gets none', () => {
+  test('a client with a listener of its own gets one that does not warn', () => {
+    const emit = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
     const client = new EventEmitter().on('error', () => {});
     const stop = listenForErrors(client);
-    expect(client.listenerCount('error')).toBe(1);
+    expect(client.listenerCount('error')).toBe(2);
+    client.emit('error', new Error('connection lost'));
+    expect(emit).not.toHaveBeenCalled();
     stop();
     expect(client.listenerCount('error')).toBe(1);
+    emit.mockRestore();
   });
 });

@@ -1,11 +1,14 @@
 /**
- * Keeps an outage of Redis from ending the process, and reports a client without a connection.
+ * Keeps an outage of Redis from ending the process, and warns of an outage that nothing else reports.
  *
  * A client of node-redis without a listener of `error` ends the process when Redis stops. So limits, pool stores and
- * channels of peers add a listener to a client that has none. Users of the same client share it, and the last one that
- * closes removes it.
+ * channels of peers add a listener to their client. Users of the same client share it, and the last one that closes
+ * removes it. It warns if the client has no other listener. It also keeps the last error: without a connection, a call
+ * fails with an error that does not say why, such as a wrong password.
  */
 
+import type { Millis } from '../../core/clock.ts';
+import { errorMessageOf } from '../../core/errors.ts';
 import { emitProcessWarning } from '../../core/process-warning.ts';
 
 type Listener = (error: unknown) => void;
@@ -26,29 +29,39 @@ interface ObservableClient {
 interface SharedListener {
   users: number;
   readonly listener: Listener;
+  lastError: unknown;
 }
 
 const sharedListeners = new WeakMap<object, SharedListener>();
 
-const warnOfError = (error: unknown, meanwhile: string): void =>
-  emitProcessWarning(
-    'REDIS',
-    () =>
-      `a Redis client without a listener of "error" failed: ${String(error)}. Meanwhile ${meanwhile}. Add client.on('error', …) to handle errors yourself`,
-  );
+/** Redis has refused the client for good: attempts to connect again fail alike. */
+const REFUSAL = /^(NOAUTH|WRONGPASS|NOPERM)\b/;
 
-/**
- * Adds a listener of errors if the client has none. Returns the function that removes it. The warning says what
- * happens meanwhile.
- */
+function warnOfError(error: unknown, hasOtherListeners: boolean, meanwhile: string): void {
+  const message = errorMessageOf(error);
+  if (REFUSAL.test(message))
+    emitProcessWarning(
+      'REDIS',
+      `Redis refuses the connection: ${message}. Meanwhile ${meanwhile}. Check user name and password of the client`,
+      'refused',
+    );
+  else if (!hasOtherListeners)
+    emitProcessWarning(
+      'REDIS',
+      () =>
+        `a Redis client without a listener of "error" failed: ${String(error)}. Meanwhile ${meanwhile}. Add client.on('error', …) to handle errors yourself`,
+    );
+}
+
+/** Adds a listener of errors. Returns the function that removes it. A warning says what happens meanwhile. */
 export function listenForErrors(
   client: unknown,
   meanwhile = '`onUnavailable` decides',
 ): () => void {
   const emitter = client as ObservableClient & object;
+  if (typeof emitter.listenerCount?.('error') !== 'number') return () => {}; // a client over HTTP
   const known = sharedListeners.get(emitter);
-  if (!known && emitter.listenerCount?.('error') !== 0) return () => {};
-  const shared = known ?? { users: 0, listener: (error: unknown) => warnOfError(error, meanwhile) };
+  const shared = known ?? createListener(emitter, meanwhile);
   if (!known) {
     emitter.on?.('error', shared.listener);
     sharedListeners.set(emitter, shared);
@@ -64,29 +77,80 @@ export function listenForErrors(
   };
 }
 
+function createListener(emitter: ObservableClient, meanwhile: string): SharedListener {
+  const shared: SharedListener = {
+    users: 0,
+    lastError: undefined,
+    listener(error) {
+      shared.lastError = error;
+      warnOfError(error, hasOtherListeners(emitter), meanwhile);
+    },
+  };
+  return shared;
+}
+
+/** Whether a listener of the application hears of errors. */
+const hasOtherListeners = (client: ObservableClient): boolean =>
+  (client.listenerCount?.('error') ?? 0) > 1;
+
+const isConnected = ({ isReady, status }: ObservableClient): boolean =>
+  isReady !== false && (status === undefined || status === 'ready');
+
+/** Why calls fail: without a connection, the last error of the client. */
+export function causeOfOutage(client: unknown, why: unknown): unknown {
+  const { lastError } = sharedListeners.get(client as object) ?? {};
+  if (lastError === undefined || isConnected(client as ObservableClient)) return why;
+  const message = `${errorMessageOf(why)}: ${errorMessageOf(lastError)}`;
+  return new Error(message, { cause: lastError });
+}
+
+const decidesEachCall = (onUnavailable: string): string =>
+  `\`onUnavailable: '${onUnavailable}'\` decides each call in this process`;
+
+const TO_HEAR = 'Add a listener with on(…) of the limiter, or logLimiting, to hear of each outage';
+
 /**
- * Warns if the client has no connection: every call is then decided by `onUnavailable`. A client that connects by itself
- * is reported only if nothing else reports it: neither a listener of the limiter nor the listener above.
+ * Warns that `onUnavailable` decides, unless something else reports it: a listener of the limiter, or of a client without
+ * a connection the listener above. A client that was never connected is a mistake, which is always reported.
  */
-export function warnIfNotConnected(
+export function warnOfOutage(
   client: unknown,
   onUnavailable: string,
+  why: unknown,
   hasListeners = false,
 ): void {
-  const { isOpen, isReady, status } = client as ObservableClient;
-  const decides = `\`onUnavailable: '${onUnavailable}'\` decides each call in this process`;
+  const { isOpen, status } = client as ObservableClient;
+  const decides = decidesEachCall(onUnavailable);
   if (isOpen === false || status === 'end')
     emitProcessWarning(
       'REDIS',
       `expected a connected Redis client, got one that is not connected: ${decides}. Call client.connect() before the first decision`,
       'not connected',
     );
-  else if (isReady === false || (status !== undefined && status !== 'ready')) {
-    if (hasListeners || sharedListeners.has(client as object)) return;
+  else if (hasListeners) return;
+  else if (!isConnected(client as ObservableClient)) {
+    if (!hasOtherListeners(client as ObservableClient)) return; // it warned of the error
     emitProcessWarning(
       'REDIS',
-      `a Redis client has no connection. Until it has one, ${decides}. Add a listener with on(…) of the limiter, or logLimiting, to hear of each outage`,
+      () =>
+        `a Redis client has no connection. Until it has one, ${decides}. Cause: ${errorMessageOf(why)}. ${TO_HEAR}`,
       'no connection',
     );
-  }
+  } else
+    emitProcessWarning(
+      'REDIS',
+      () =>
+        `Redis is unavailable: ${errorMessageOf(why)}. Until a call succeeds, ${decides}. ${TO_HEAR}`,
+      'unavailable',
+    );
+}
+
+/** Redis is up, and too slow for the deadline: without a change, every call is decided by `onUnavailable`. */
+export function warnOfLateReplies(onUnavailable: string, deadlineMs: Millis, rttMs: Millis): void {
+  emitProcessWarning(
+    'REDIS',
+    () =>
+      `Redis replies, but not within \`deadline\` (${deadlineMs} ms): the round trip is about ${Math.round(rttMs)} ms. ${decidesEachCall(onUnavailable)}, and Redis counts none of them. Raise \`deadline\` to a few round-trip times`,
+    'late replies',
+  );
 }

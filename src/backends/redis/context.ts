@@ -10,7 +10,12 @@ import type { RemoteBackendContext } from '../remote-backend.ts';
 import { decideUnavailable, limitIdOf, stateKindOf } from '../remote-limit.ts';
 import { ScriptBatcher, type Scripts } from './batcher.ts';
 import { escapeGlob, type RedisConnection, type Subscriber } from './client.ts';
-import { listenForErrors, warnIfNotConnected } from './client-errors.ts';
+import {
+  causeOfOutage,
+  listenForErrors,
+  warnOfLateReplies,
+  warnOfOutage,
+} from './client-errors.ts';
 import { FairQueue, type FairQueueOptions, type SendCommand } from './fair-queue.ts';
 import { convertKeys } from './key-conversion.ts';
 import type { FleetOrder } from './lua-fair-order.ts';
@@ -71,15 +76,19 @@ export function createRedisContext(
 ): RedisContext {
   const { clock, onAvailability } = context;
   const { connection, deadlineMs, subscriber } = config;
-  const onChange = (isAvailable: boolean, why: unknown): void => {
+  const onChange = (isAvailable: boolean, error: unknown): void => {
+    const why = isAvailable ? undefined : causeOfOutage(connection.client, error);
     if (isAvailable) {
       unsent.resend();
       fallback.reconcile(); // before the calls that wait
-    } else warnIfNotConnected(connection.client, config.onUnavailable, context.hasListeners?.());
+    } else warnOfOutage(connection.client, config.onUnavailable, why, context.hasListeners?.());
     onAvailability(isAvailable, why);
     if (isAvailable) fairQueue?.pollNow();
   };
-  const batching = { clock, deadlineMs, onAvailability: onChange };
+  const onLateReplies = (rttMs: Millis): void => {
+    if (!context.hasListeners?.()) warnOfLateReplies(config.onUnavailable, deadlineMs, rttMs);
+  };
+  const batching = { clock, deadlineMs, onAvailability: onChange, onLateReplies };
   const batcher = new ScriptBatcher(connection, { ...scripts, joint: JOINT_SCRIPT }, batching);
   let names = nameKeys(config.prefix, context, policy);
   const redisKeyOf = (key: string): string => names.keyOf(key);
@@ -96,6 +105,7 @@ export function createRedisContext(
     report: (key, report, count) => inner.report?.(key, report, count),
     reconcile: inner.reconcile.bind(inner),
     change: (next) => inner.change?.(next),
+    forget: (key) => inner.forget?.(key),
     undo: inner.undo.bind(inner),
   };
   const ruleNames = namesOfRules(policy);

@@ -5,7 +5,7 @@ import { whilePaused } from '../../../test/support/paused.ts';
 import { nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisFixture } from '../../../test/support/redis-fixture.ts';
 import { redisServer } from '../../../test/support/services.ts';
-import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
+import type { AsyncLimiter, RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { all } from '../../limiter/composite-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import { Permit } from '../../limiter/permit.ts';
@@ -113,6 +113,68 @@ describe.skipIf(redisServer() === undefined)('local fallback', () => {
       const isOneSecond = second() === began;
       if (limit && 'ramp' in limit && !isOneSecond) return; // its second is over
       expect((await api.check('key')).verdict).toBe('deny');
+    });
+  });
+
+  /** Attempts at one process, each reported as a failure, until one is refused. */
+  async function guessesOf(api: RemoteLimiter): Promise<number> {
+    for (let guesses = 0; guesses < 20; guesses++) {
+      const attempt = await api.tryAcquire('key');
+      if (!(attempt instanceof Permit)) return guesses;
+      attempt.settle({ attempt: 'failure' });
+    }
+    throw new Error('expected a refusal within 20 attempts');
+  }
+
+  const LOCKOUT = { lockout: { after: 5, lock: ['1h', '3h'] } } satisfies Limit;
+
+  test.each<[string, Limit]>([
+    ['lockout', LOCKOUT],
+    ['lockout beside a bucket', { all: [{ bucket: { rate: 1000 } }, LOCKOUT] }],
+  ])(
+    '%s: a process that was told that a key is locked refuses it in an outage',
+    async (_, limit) => {
+      const [first, second] = pairOf(limit);
+      expect(await guessesOf(first)).toBe(5);
+      expect(await second.tryAcquire('key')).toMatchObject({ verdict: 'deny', reason: 'locked' });
+      await duringOutage([second], async () => {
+        expect(await guessesOf(second)).toBe(0);
+        const refusal = await second.tryAcquire('key');
+        expect(refusal).toMatchObject({ verdict: 'deny', reason: 'locked' });
+        expect(refusal).toHaveProperty(
+          'retryAfterMs',
+          expect.toSatisfy((ms) => ms > 3_500_000),
+        );
+      });
+      expect(await first.tryAcquire('key')).toMatchObject({ verdict: 'deny', reason: 'locked' });
+    },
+  );
+
+  test('lockout: an outage grants the attempts that were left, and locks the key in Redis afterwards', async () => {
+    const [first, second] = pairOf(LOCKOUT);
+    const fail = async (api: RemoteLimiter) => {
+      const attempt = await api.tryAcquire('key');
+      if (attempt instanceof Permit) attempt.settle({ attempt: 'failure' });
+    };
+    await fail(first);
+    await fail(first);
+    await fail(second); // it hears that two are left
+    await duringOutage([second], async () => expect(await guessesOf(second)).toBe(2));
+    const isLocked = async () =>
+      expect(await first.tryAcquire('key')).toMatchObject({ reason: 'locked' });
+    await vi.waitFor(isLocked, { timeout: 3000 });
+  });
+
+  test('lockout: an outage does not refuse a key that another process has unlocked', async () => {
+    const [first, second] = pairOf(LOCKOUT);
+    await guessesOf(first);
+    expect(await second.tryAcquire('key')).toMatchObject({ reason: 'locked' });
+    await (first as AsyncLimiter).forget('key');
+    const attempt = await second.tryAcquire('key');
+    if (attempt instanceof Permit) attempt.settle({ attempt: 'failure' });
+    await duringOutage([first, second], async () => {
+      expect(await guessesOf(first)).toBe(5);
+      expect(await guessesOf(second)).toBe(4);
     });
   });
 

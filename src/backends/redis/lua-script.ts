@@ -18,8 +18,8 @@
  *     i<a or n><ms> <cost> <id> check once for this id, which is remembered for <ms> if the call is allowed
  *     t<most>                   take up to <most>        how many
  *     t<most> <leave>           the same, but leave <leave>
- *     q<ahead> <cost> <cost> …  check a batch in order, up to the first refusal     <granted> <ms> <reply of the last>
- *                               the last granted permit may be due in <ms>, at most <ahead>
+ *     q<ahead> <cost> <cost> …  check a batch in order, up to the first refusal     <granted> <ms>,<ms>… <reply of the last>
+ *                               the last granted permits may be due in <ms>, each at most <ahead>
  *     l                         read the state           <number> <number> …
  *     s<outcome> <cost> <used> <dueAt>                   settle
  *     s<outcome> <cost> <used> <dueAt> <id>              settle the call with this id, once
@@ -282,20 +282,20 @@ local OPS = {
 
   q = function(s, rest)
     local ahead, costs = match(rest, '(%S+) (.+)')
-    local granted, dueIn, verdict, value, isLocked, refusing = 0, 0, ALLOW, 0, nil, nil
+    local granted, dueIn, verdict, value, isLocked, refusing = 0, {}, ALLOW, 0, nil, nil
     for text in gmatch(costs, '%S+') do
       local cost = tonumber(text)
       verdict, value, isLocked, refusing = checkNow(s, cost, rule.countsRefusals)
-      if verdict == DENY and value ~= NEVER and dueIn == 0 and rule.opensAt then
+      if verdict == DENY and value ~= NEVER and rule.opensAt then
         local opensAt = rule.opensAt(s, 0)
         if opensAt - now <= tonumber(ahead) and rule.check(s, 0, cost, opensAt) == ALLOW then
-          verdict, dueIn = ALLOW, opensAt - now
+          verdict, dueIn[#dueIn + 1] = ALLOW, exact(opensAt - now)
         end
       end
       if verdict == DENY then break end
       granted = granted + 1
     end
-    return granted .. ' ' .. exact(dueIn) .. ' ' .. encodeDecision(verdict, value, isLocked, refusing)
+    return granted .. ' ' .. table.concat(dueIn, ',') .. ' ' .. encodeDecision(verdict, value, isLocked, refusing)
   end,
 
   l = function(s)

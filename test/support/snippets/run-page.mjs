@@ -164,9 +164,9 @@ const accepts = (port) =>
     socket.once('error', () => known(false)).once('connect', () => socket.destroy());
   });
 
-/** The client gives a daemon 20 ms. On a loaded machine its reply may be later, which is a warning and no mistake of a page. */
+/** A client gives a daemon 20 ms, a limiter Redis 100 ms. On a loaded machine a reply may be later, which is a warning and no mistake of a page. */
 const LATE_DAEMON =
-  /^.*\[SLUICE_FAIL_OPEN\].*(?:no reply within|not connected yet).*\n(?:\(Use `node --trace-warnings.*\n)?/gm;
+  /^.*\[SLUICE_(?:FAIL_OPEN|REDIS)\].*(?:no reply within|not connected yet).*\n(?:\(Use `node --trace-warnings.*\n)?/gm;
 
 /** Loads programs one after the other, and the rest again after one that failed: output and problem by name. */
 async function load(programs) {

@@ -1,0 +1,59 @@
+/**
+ * A copy of a lock-out in a process that does not decide: it follows what the server of the limit has decided.
+ *
+ *     locked, ms left      the copy is locked until then
+ *     allowed              the copy is not locked: another process may have ended the lock
+ *     allowed, remaining   the copy counts the attempts and failures of all processes
+ *
+ * A refusal does not say which step of `lock` it is. The copy takes the lowest step that is long enough.
+ */
+
+import type { Millis } from '../core/clock.ts';
+import {
+  COUNT,
+  LEVEL,
+  LOCK_END,
+  type LockoutRule,
+  PENDING,
+  pendingOf,
+  SINCE,
+} from './lockout-rule.ts';
+import type { LockoutCopy } from './policy.ts';
+
+export function createLockoutCopy(
+  rule: LockoutRule,
+  after: number,
+  locksMs: readonly Millis[],
+): LockoutCopy {
+  const { lockedMs, forgottenAt, advance, add } = rule;
+
+  const lowestLevelOf = (ms: Millis): number => {
+    const n = locksMs.findIndex((lockMs) => Math.ceil(lockMs) >= ms);
+    return n < 0 ? locksMs.length : n + 1;
+  };
+
+  return {
+    lock(state, i, ms, now) {
+      advance(state, i, now);
+      const known = now < forgottenAt(state, i) ? state[i + LEVEL] : 0;
+      state[i + LEVEL] = Math.max(known, lowestLevelOf(ms));
+      state[i + LOCK_END] = now + ms - state[i + SINCE];
+    },
+
+    open(state, i, now) {
+      if (lockedMs(state, i, now) === 0) return;
+      state[i + COUNT] = 0;
+      state[i + PENDING] = 0;
+      state[i + SINCE] = now;
+      state[i + LOCK_END] = 0;
+    },
+
+    setRemaining(state, i, remaining, now) {
+      advance(state, i, now);
+      const count = after - remaining;
+      const further = count - state[i + COUNT];
+      if (further > 0) add(state, i, further, now);
+      else state[i + COUNT] = Math.max(count, pendingOf(state, i));
+    },
+  };
+}
