@@ -116,7 +116,7 @@ export interface ClientStats {
 
 /** A client of a daemon; created by `connect`. An outage never rejects a promise; an unknown limit, a wrong password or a wrong port does. */
 export interface Client {
-  /** Checks and counts a call: the decision, within the deadline. Cost defaults to 1; 0 counts nothing. */
+  /** Checks and counts a call. Cost defaults to 1; 0 counts nothing. */
   check(key: string, cost?: number, options?: CheckOptions): Promise<CheckResult>;
   /** Checks several limits and keys as one call: all are charged, or none. */
   checkAll(
