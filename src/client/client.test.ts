@@ -286,7 +286,7 @@ describe('client: a daemon that works', () => {
     const sluice = client(at(await daemon()));
     const pending = sluice.check('alice');
     const closed = [sluice.close(), sluice.close()];
-    expect((await sluice.check('alice')).unavailable?.message).toMatch(/the client is closed/);
+    expect((await sluice.check('alice')).rejected?.message).toMatch(/the client is closed/);
     expect(await pending).toEqual({ verdict: 'allow', remaining: 4 });
     await Promise.all(closed);
     expect(sluice.stats().isConnected).toBe(false);
@@ -683,7 +683,17 @@ describe('client: end of the process', () => {
     const pending = sluice.check('a');
     await sluice.close();
     expect(await pending).toEqual({ verdict: 'allow', remaining: 4 });
-    expect((await sluice.check('a')).unavailable?.message).toMatch(/the client is closed/);
+    expect(await sluice.check('a')).toEqual({
+      verdict: 'deny',
+      retryAfterMs: Infinity,
+      rejected: expect.objectContaining({
+        message: expect.stringMatching(/was not asked: the client is closed$/),
+      }),
+    });
+    expect(await sluice.acquire('a')).toMatchObject({ verdict: 'deny' });
+    expect(await sluice.takeUpTo('a', 3)).toMatchObject({ taken: 0 });
+    expect(await sluice.isAllowed('a')).toBe(false);
+    expect(sluice.stats()).toMatchObject({ fallback: 0 });
     await expect.poll(() => server.connections.counts.open).toBe(0);
     await sluice.close();
   });

@@ -105,7 +105,7 @@ class DaemonClient implements Client {
   #refusal(): RequestError | undefined {
     const { state, error } = this.#connection;
     if (state === 'backing-off' || state === 'closed') return error;
-    return this.#closing && this.#connection.unavailableError('the client is closed');
+    return this.#closing && this.#connection.closedError();
   }
 
   /** Sends a command; resolves to its reply or the reason why there is none. Never rejects. */

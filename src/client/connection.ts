@@ -97,6 +97,13 @@ export class DaemonConnection {
     return new RejectedError(this.name, reply, { retryAfterMs, isMistake });
   }
 
+  /** A call after `close` is no outage. */
+  closedError(): RejectedError {
+    return new RejectedError(this.name, 'the client is closed', {
+      problem: 'was not asked',
+    });
+  }
+
   /** The server replied with something that no daemon sends. */
   protocolError(reply: string): RejectedError {
     const hint = `${reply}. Expected a daemon's RESP port at this address`;
@@ -161,7 +168,7 @@ export class DaemonConnection {
   close(): void {
     this.#disconnect();
     this.#state = 'closed';
-    this.#error = this.unavailableError('the client is closed');
+    this.#error = this.closedError();
     this.#handlers.onFailure(this.#error);
   }
 
