@@ -48,6 +48,8 @@ export class RequestPipeline {
   readonly #deadlines: DeadlineSet<PendingRequest>;
   /** Not sent yet. */
   #unsent: PendingRequest[] = [];
+  /** How many of them wait for the first handshake, within their deadline. */
+  #awaiting = 0;
   /** Sent, in order; the first `#replied` of them have a reply. */
   #sent: PendingRequest[] = [];
   #replied = 0;
@@ -107,7 +109,6 @@ export class RequestPipeline {
       };
       this.#unresolved++;
       this.#unsent.push(request);
-      if (this.connection.state !== 'open') this.#deadlines.add(request);
       this.connection.setBusy(true);
       this.#flushSoon();
     });
@@ -115,6 +116,7 @@ export class RequestPipeline {
 
   #onOpen(): void {
     for (const request of this.#unsent) this.#deadlines.remove(request);
+    this.#awaiting = 0;
     this.#flush();
   }
 
@@ -127,6 +129,7 @@ export class RequestPipeline {
   #flush(): void {
     this.#isFlushing = false;
     const count = Math.min(this.#unsent.length, MAX_IN_FLIGHT - this.#inFlight);
+    if (this.connection.state !== 'open') this.#awaitHandshake();
     if (this.connection.state !== 'open' || count === 0) return;
     const requests = this.#takeUnsent(count);
     let text = '';
@@ -137,6 +140,13 @@ export class RequestPipeline {
     this.connection.write(text);
     const now = this.#settings.clock.now();
     for (const request of requests) this.#beginDeadline(request, now);
+  }
+
+  /** The deadlines of new requests begin now, not while the program was still making calls. */
+  #awaitHandshake(): void {
+    const now = this.#settings.clock.now();
+    for (const request of this.#unsent.slice(this.#awaiting)) this.#beginDeadline(request, now);
+    this.#awaiting = this.#unsent.length;
   }
 
   #takeUnsent(count: number): PendingRequest[] {
@@ -234,6 +244,7 @@ export class RequestPipeline {
     this.#sent = [];
     this.#replied = 0;
     this.#unsent = [];
+    this.#awaiting = 0;
     for (const request of requests) {
       request.isReplied = true;
       this.#deadlines.remove(request);
