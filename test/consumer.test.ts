@@ -4,7 +4,7 @@
  */
 
 import { execFile } from 'node:child_process';
-import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
@@ -202,4 +202,12 @@ test('consumer: a mistake in the options of limiter() or throttle() has one mess
 test('consumer: a library can re-export everything with declarations', async () => {
   const node = ['--types', 'node', '--typeRoots', resolve('node_modules/@types')];
   expect(await compile('library.ts', LIBRARY, '--declaration', ...node)).toBe('');
+}, 60_000);
+
+test('consumer: the first JavaScript of the README compiles as strict TypeScript', async () => {
+  const blocks = [...readFileSync('README.md', 'utf8').matchAll(/```js\n(.*?)```/gs)];
+  for (const name of ['express', '@types', 'redis', '@redis'])
+    symlinkSync(resolve('node_modules', name), join(folder, 'node_modules', name), 'junction');
+  for (const [n, [, source]] of blocks.slice(0, 2).entries())
+    expect(await compile(`readme-${n}.mts`, source, '--noEmit', '--types', 'node')).toBe('');
 }, 60_000);

@@ -69,7 +69,7 @@ export type CheckResult = ImmediateDecision & {
   readonly permit?: string;
   /** Set if `onUnavailable` decided: why. */
   readonly unavailable?: UnavailableError;
-  /** Set if the call is denied because the daemon rejected the key, the cost or a burst: why. */
+  /** Set if the call is denied because the daemon rejected the key, the cost or a burst, or the client is closed: why. */
   readonly rejected?: RejectedError;
 };
 
@@ -83,7 +83,7 @@ export interface TakeResult {
   readonly reason?: 'unavailable';
   /** Set if `onUnavailable` decided: why. Then `taken` is all or nothing. */
   readonly unavailable?: UnavailableError;
-  /** Set if the daemon rejected the key, the amount or a burst: why. Then `taken` is 0. */
+  /** Set if the daemon rejected the key, the amount or a burst, or the client is closed: why. Then `taken` is 0. */
   readonly rejected?: RejectedError;
 }
 
@@ -120,7 +120,7 @@ export interface ClientStats {
 
 /** A client of a daemon; created by `connect`. An outage never rejects a promise; an unknown limit, a wrong password or a wrong port does. */
 export interface Client {
-  /** Checks and counts a call: the decision, within the deadline. Cost defaults to 1; 0 counts nothing. */
+  /** Checks and counts a call. Cost defaults to 1; 0 counts nothing. */
   check(key: string, cost?: number, options?: CheckOptions): Promise<CheckResult>;
   /** Checks several limits and keys as one call: all are charged, or none. */
   checkAll(
@@ -149,6 +149,6 @@ export interface Client {
   inspect(key: string, limit?: string): Promise<InspectedKey | undefined>;
   /** The state of the connection, and counters since the start. */
   stats(): ClientStats;
-  /** Waits for pending replies, then disconnects. Later checks are decided by `onUnavailable`. */
+  /** Waits for pending replies, then disconnects. Later checks are denied. */
   close(): Promise<void>;
 }

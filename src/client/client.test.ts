@@ -286,7 +286,7 @@ describe('client: a daemon that works', () => {
     const sluice = client(at(await daemon()));
     const pending = sluice.check('alice');
     const closed = [sluice.close(), sluice.close()];
-    expect((await sluice.check('alice')).unavailable?.message).toMatch(/the client is closed/);
+    expect((await sluice.check('alice')).rejected?.message).toMatch(/the client is closed/);
     expect(await pending).toEqual({ verdict: 'allow', remaining: 4 });
     await Promise.all(closed);
     expect(sluice.stats().isConnected).toBe(false);
@@ -585,17 +585,20 @@ describe('client: a daemon that does not reply', () => {
       await expect(sluice.isAllowed('a')).rejects.toBeInstanceOf(RejectedError);
   });
 
-  test('maxPending: decides further requests at once by onUnavailable', async () => {
+  test('maxPending: denies further requests at once', async () => {
     const { at } = await server(afterHandshake(() => {}));
     const sluice = client(at, { maxPending: 10, deadline: 200 });
     const results = Array.from({ length: 12 }, () => sluice.check('a'));
     const order: number[] = [];
     for (const [n, result] of results.entries()) void result.then(() => order.push(n));
-    await Promise.all(results);
+    const all = await Promise.all(results);
     expect(order.slice(0, 2)).toEqual([10, 11]); // before the deadline of the others
-    expect((await results[11]).unavailable?.message).toBe(
-      `sluice at ${at} is unavailable: too many requests are pending`,
-    );
+    expect(all[11]).toMatchObject({
+      verdict: 'deny',
+      retryAfterMs: 200,
+      rejected: { message: expect.stringContaining('too many requests are pending') },
+    });
+    expect(all.filter(({ unavailable }) => unavailable)).toHaveLength(10);
   });
 });
 
@@ -686,7 +689,17 @@ describe('client: end of the process', () => {
     const pending = sluice.check('a');
     await sluice.close();
     expect(await pending).toEqual({ verdict: 'allow', remaining: 4 });
-    expect((await sluice.check('a')).unavailable?.message).toMatch(/the client is closed/);
+    expect(await sluice.check('a')).toEqual({
+      verdict: 'deny',
+      retryAfterMs: Infinity,
+      rejected: expect.objectContaining({
+        message: expect.stringMatching(/was not asked: the client is closed$/),
+      }),
+    });
+    expect(await sluice.acquire('a')).toMatchObject({ verdict: 'deny' });
+    expect(await sluice.takeUpTo('a', 3)).toMatchObject({ taken: 0 });
+    expect(await sluice.isAllowed('a')).toBe(false);
+    expect(sluice.stats()).toMatchObject({ fallback: 0 });
     await expect.poll(() => server.connections.counts.open).toBe(0);
     await sluice.close();
   });

@@ -4,9 +4,9 @@
  *     const sluice = connect();
  *     if (await sluice.isAllowed('alice')) serve();
  *
- * A check must never be what a service fails by. A decision comes within the deadline, from the daemon or from
- * `onUnavailable`. After a failure no request is sent during the backoff, and decisions come at once. An outage never
- * rejects a promise. An error reply is not an outage: a client could cause one by a long key, and get past its limit.
+ * A check must never be what a service fails by. If the daemon does not reply within the deadline, `onUnavailable`
+ * decides. After a failure no request is sent during the backoff, and decisions come at once. An outage never
+ * rejects a promise. A burst of calls, or a process that is too busy to read replies, is not an outage. An error reply is not an outage: a client could cause one by a long key, and get past its limit.
  * So the call is denied. A mistake of the program (an unknown limit, a wrong password or port) rejects the promise.
  *
  * `commands.ts` encodes a call, `request-pipeline.ts` sends it and matches replies, this file says what a reply means.
@@ -118,10 +118,10 @@ class DaemonClient implements Client {
   #refusal(): RequestError | undefined {
     const { state, error } = this.#connection;
     if (state === 'backing-off' || state === 'closed') return error;
-    return this.#closing && this.#connection.unavailableError('the client is closed');
+    return this.#closing && this.#connection.closedError();
   }
 
-  /** Sends a command; resolves to its reply or the reason why there is none, within the deadline. Never rejects. */
+  /** Sends a command; resolves to its reply or the reason why there is none. Never rejects. */
   #send(command: readonly string[]): Promise<RespValue | RequestError> {
     const refusal = this.#refusal();
     return refusal ? Promise.resolve(refusal) : this.#pipeline.send(command);
@@ -235,7 +235,7 @@ class DaemonClient implements Client {
     if (error instanceof RejectedError) {
       this.#rejected++;
       if (error.isMistake) throw error;
-      const retryAfterMs = state === 'open' ? error.retryAfterMs : backoffMs;
+      const retryAfterMs = state === 'backing-off' ? backoffMs : error.retryAfterMs;
       return { verdict: 'deny', retryAfterMs, rejected: error };
     }
     this.#fallbacks++;

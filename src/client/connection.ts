@@ -15,6 +15,7 @@ import { connect as connectTls } from 'node:tls';
 import { type Millis, schedule } from '../core/clock.ts';
 import { errorMessageOf, RejectedError, UnavailableError } from '../core/errors.ts';
 import { formatEndpoint } from './address.ts';
+import { scheduleDeadline } from './deadline.ts';
 import type { ClientSettings } from './options.ts';
 import { encodeCommand, RespError, RespParser, type RespValue, toBinaryString } from './resp.ts';
 
@@ -29,6 +30,8 @@ export interface ConnectionHandlers {
   onReply(reply: RespValue): void;
   /** No sent request will get a reply. */
   onFailure(error: RequestError): void;
+  /** What a handshake that takes too long means. Default: an outage. */
+  timeoutError?(reason: string): RequestError;
 }
 
 /** How long a handshake may take. Only requests before the first one wait for it. */
@@ -92,6 +95,13 @@ export class DaemonConnection {
   rejectedError(reply: string, retryAfterMs?: Millis): RejectedError {
     const isMistake = MISTAKE_REPLY.test(reply);
     return new RejectedError(this.name, reply, { retryAfterMs, isMistake });
+  }
+
+  /** A call after `close` is no outage. */
+  closedError(): RejectedError {
+    return new RejectedError(this.name, 'the client is closed', {
+      problem: 'was not asked',
+    });
   }
 
   /** The server replied with something that no daemon sends. */
@@ -158,7 +168,7 @@ export class DaemonConnection {
   close(): void {
     this.#disconnect();
     this.#state = 'closed';
-    this.#error = this.unavailableError('the client is closed');
+    this.#error = this.closedError();
     this.#handlers.onFailure(this.#error);
   }
 
@@ -190,13 +200,12 @@ export class DaemonConnection {
     const fail = (reason: unknown): void => {
       if (isCurrent()) this.fail(this.#connectError(reason, hasReply));
     };
-    const timeout = `no handshake within ${HANDSHAKE_TIMEOUT_MS} ms`;
-    this.#cancelTimer = schedule(
-      clock,
-      clock.now() + HANDSHAKE_TIMEOUT_MS,
-      () => fail(timeout),
-      false,
-    );
+    const timeOut = (): void => {
+      const reason = `no handshake within ${HANDSHAKE_TIMEOUT_MS} ms`;
+      if (isCurrent())
+        this.fail(this.#handlers.timeoutError?.(reason) ?? this.unavailableError(reason));
+    };
+    this.#cancelTimer = scheduleDeadline(clock, clock.now(), HANDSHAKE_TIMEOUT_MS, timeOut, false);
     socket.setNoDelay(true);
     const auth = password === undefined ? [] : ['AUTH', 'default', toBinaryString(password)];
     socket.write(encodeCommand(['HELLO', '3', ...auth]), 'latin1'); // buffered until the socket is connected

@@ -24,13 +24,13 @@ export interface ClientOptions {
   readonly tls?: boolean | ConnectionOptions | undefined;
   /** The daemon's `resp.password`, if it has one. */
   readonly password?: string | undefined;
-  /** How long a call waits for a reply. Default 20 ms. */
+  /** How long a request waits for a reply after it was sent. Default 20 ms. */
   readonly deadline?: Duration | undefined;
   /** The decision without a reply: allow (fail open, the default) or deny (fail closed). */
   readonly onUnavailable?: 'allow' | 'deny' | undefined;
   /** How long no request is sent after a failure. */
   readonly backoff?: BackoffOptions | undefined;
-  /** How many requests may be pending; further ones are decided by `onUnavailable`. Default 10,000. */
+  /** How many requests may be pending; further ones are denied. Default 10,000. */
   readonly maxPending?: number | undefined;
   /** How many calls of `acquire` may wait at once, each with a connection; further ones are denied. Default 1,000. */
   readonly maxWaiting?: number | undefined;
@@ -47,12 +47,6 @@ const DEFAULT_INITIAL_DELAY_MS: Millis = 100;
 const DEFAULT_MAX_DELAY_MS: Millis = 5_000;
 const DEFAULT_MAX_PENDING = 10_000;
 const DEFAULT_MAX_WAITING = 1_000;
-
-/**
- * Replies that have arrived are still read after the deadline: a process that was too busy to read them in time must not
- * take that for an outage.
- */
-export const DEADLINE_GRACE_MS: Millis = 1;
 
 /** @throws {ConfigError} if an option is invalid. */
 export function readSettings(options: ClientOptions) {

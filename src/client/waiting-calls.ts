@@ -7,7 +7,8 @@
 
 import { type Millis, schedule } from '../core/clock.ts';
 import { DaemonConnection, type RequestError } from './connection.ts';
-import { type ClientSettings, DEADLINE_GRACE_MS } from './options.ts';
+import { scheduleDeadline } from './deadline.ts';
+import type { ClientSettings } from './options.ts';
 import { encodeCommand, RespError, type RespValue } from './resp.ts';
 
 /** A connection without a call is closed after so long. */
@@ -23,6 +24,11 @@ export interface WaitingCommand {
   encode(waitMs: Millis): readonly string[];
 }
 
+/** When the daemon last completed a handshake or replied, on any connection. */
+interface Progress {
+  at: Millis;
+}
+
 interface AbortGroup {
   readonly calls: Set<WaitingConnection>;
   stop(): void;
@@ -34,6 +40,7 @@ export class WaitingCalls {
   readonly #busy = new Set<WaitingConnection>();
   /** Many calls may share a signal: it has one listener. */
   readonly #abortGroups = new Map<AbortSignal, AbortGroup>();
+  readonly #progress: Progress = { at: -Infinity };
   #onIdle: (() => void) | undefined;
 
   constructor(settings: ClientSettings) {
@@ -48,7 +55,7 @@ export class WaitingCalls {
   /** Resolves to the reply, or to the reason why there is none. Rejects only if the signal aborts. */
   async send(command: WaitingCommand): Promise<RespValue | RequestError> {
     command.signal?.throwIfAborted();
-    const connection = this.#idle.pop() ?? new WaitingConnection(this.#settings);
+    const connection = this.#idle.pop() ?? new WaitingConnection(this.#settings, this.#progress);
     this.#busy.add(connection);
     const unwatch = command.signal && this.#watch(command.signal, connection);
     try {
@@ -108,16 +115,27 @@ export class WaitingCalls {
 class WaitingConnection {
   readonly #settings: ClientSettings;
   readonly #connection: DaemonConnection;
+  readonly #progress: Progress;
+  #calledAt: Millis;
   #onOpen = (): void => {};
   #resolve: (reply: RespValue | RequestError) => void = () => {};
   #cancelTimer = (): void => {};
 
-  constructor(settings: ClientSettings) {
+  constructor(settings: ClientSettings, progress: Progress) {
     this.#settings = settings;
+    this.#progress = progress;
+    this.#calledAt = settings.clock.now();
     this.#connection = new DaemonConnection(settings, {
-      onOpen: () => this.#onOpen(),
-      onReply: (reply) => this.#resolve(reply),
+      onOpen: () => {
+        progress.at = settings.clock.now();
+        this.#onOpen();
+      },
+      onReply: (reply) => {
+        progress.at = settings.clock.now();
+        this.#resolve(reply);
+      },
       onFailure: (error) => this.#resolve(error),
+      timeoutError: (reason) => this.#timeoutError(reason, this.#calledAt),
     });
   }
 
@@ -129,16 +147,14 @@ class WaitingConnection {
     const { clock, deadlineMs } = this.#settings;
     const connection = this.#connection;
     this.#cancelTimer();
-    const until = clock.now() + waitMs;
+    this.#calledAt = clock.now();
+    const until = this.#calledAt + waitMs;
     connection.setBusy(true);
     const reply = await new Promise<RespValue | RequestError>((resolve) => {
       this.#resolve = resolve;
-      const fail = (): void =>
-        connection.fail(connection.unavailableError(`no reply within ${waitMs + deadlineMs} ms`));
-      const onDeadline = (): void => {
-        this.#cancelTimer = schedule(clock, clock.now() + DEADLINE_GRACE_MS, fail, true);
-      };
-      this.#cancelTimer = schedule(clock, until + deadlineMs, onDeadline, true);
+      const reason = `no reply within ${waitMs + deadlineMs} ms`;
+      const fail = (): void => connection.fail(this.#timeoutError(reason, until));
+      this.#cancelTimer = scheduleDeadline(clock, until, deadlineMs, fail, true);
       const write = (): void => {
         const leftMs = Math.max(0, Math.floor(until - clock.now()));
         connection.write(encodeCommand(encode(leftMs)));
@@ -151,6 +167,13 @@ class WaitingConnection {
     connection.setBusy(false);
     signal?.throwIfAborted();
     return reply instanceof RespError ? connection.errorOf(reply) : reply;
+  }
+
+  /** While the daemon serves other calls, one that it has not served in time is no outage: it is denied. */
+  #timeoutError(reason: string, dueSince: Millis): RequestError {
+    return this.#progress.at < dueSince
+      ? this.#connection.unavailableError(reason)
+      : this.#connection.rejectedError(`${reason}, in a burst of calls`, this.#settings.deadlineMs);
   }
 
   abort(): void {

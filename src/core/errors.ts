@@ -114,6 +114,7 @@ export class UnavailableError extends SluiceError {
 interface RejectionDetails {
   readonly retryAfterMs?: number | undefined;
   readonly isMistake?: boolean;
+  readonly problem?: string;
 }
 
 /** A daemon rejected a request as invalid, or the server is no daemon. Not an outage: the call is denied. */
@@ -129,9 +130,13 @@ export class RejectedError extends SluiceError {
   constructor(
     component: string,
     reply: string,
-    { retryAfterMs = Infinity, isMistake = false }: RejectionDetails = {},
+    {
+      retryAfterMs = Infinity,
+      isMistake = false,
+      problem = 'rejected the request',
+    }: RejectionDetails = {},
   ) {
-    super(`${component} rejected the request: ${reply}`);
+    super(`${component} ${problem}: ${reply}`);
     this.retryAfterMs = retryAfterMs;
     this.isMistake = isMistake;
   }

@@ -30,6 +30,15 @@ describe('OptionReader', () => {
     expect(new OptionReader('', {}).pathOf('limit')).toBe('limit');
   });
 
+  test('a missing option: names the unknown one that was probably meant', () => {
+    const rateOf = (options: object) =>
+      messageOf(() => new OptionReader('limit.bucket', options).rate('rate'));
+    expect(rateOf({ rte: '5/s' })).toMatch(/got undefined; did you mean `rate` by `rte`\?$/);
+    expect(rateOf({ burst: 5 })).toMatch(/got undefined$/);
+    expect(rateOf({ rate: 0, rte: '5/s' })).toMatch(/got 0$/);
+    expect(rateOf({ 'rat\n': '5/s' })).toMatch(/by "rat\\n"\?$/);
+  });
+
   test('collecting: throws all errors at once, without those that follow from another', () => {
     const reader = OptionReader.collecting('x', {
       rate: 0,

@@ -36,6 +36,8 @@ export const isFunction = <F extends (...args: never[]) => unknown>(value: unkno
 /** Names that go into a message as they are; others are quoted first. */
 const SAFE_NAME = /^[\w.-]{1,60}$/;
 
+const quoteName = (name: string): string => (SAFE_NAME.test(name) ? `\`${name}\`` : preview(name));
+
 /** Errors that are thrown together. */
 class ErrorCollector {
   readonly #errors: ConfigError[] = [];
@@ -184,8 +186,15 @@ export class OptionReader {
   }
 
   /** Reports an invalid option; a collecting reader continues. */
-  report(name: string, expected: string, hint?: string): void {
+  report(name: string, expected: string, hint = this.#misspeltAs(name)): void {
     this.#collectOrThrow(new ConfigError(this.pathOf(name), expected, this.get(name), [], hint));
+  }
+
+  /** For an option that is missing: the unread one that was probably meant to be it. */
+  #misspeltAs(name: string): string | undefined {
+    if (this.has(name)) return undefined;
+    const unread = this.names().filter((other) => !this.#readNames.has(other));
+    return suggestName(name, unread, (close) => `\`${name}\` by ${quoteName(close)}`);
   }
 
   #collectOrThrow(error: ConfigError): void {
