@@ -262,7 +262,8 @@ export async function loadSnapshot(
   }
   if ('snapshot' in read) {
     const setBackMs = read.snapshot.savedAt - clock.now();
-    if (setBackMs > MAX_CLOCK_SKEW_MS) log('warn', SET_BACK, { file, setBackMs });
+    if (setBackMs > MAX_CLOCK_SKEW_MS)
+      log('warn', SET_BACK, { file, setBackMs: Math.round(setBackMs) });
     const isLimit = ({ name }: SnapshotPart) => name !== GCRA_PART && isLimitName(name);
     log('info', 'snapshot read', { file, limits: read.snapshot.parts.filter(isLimit).length });
     return { previous: read.snapshot, isUnused: false };
