@@ -46,6 +46,12 @@ import { lineProtocol } from './protocols/line/handler.ts';
 import { respProtocol } from './protocols/resp/handler.ts';
 import { RESP_BOUNDS } from './protocols/resp/parser.ts';
 import {
+  changesOf,
+  describeChanges,
+  movedBetweenServers,
+  restartWarnings,
+} from './reload-changes.ts';
+import {
   closeLimiters,
   isLimitName,
   type LimiterEntry,
@@ -93,9 +99,8 @@ const NO_PERMITS =
 const NO_FILE =
   'the daemon was started without a configuration file, so nothing can be read again: start it with --config FILE';
 
-/** Warnings of a reload. */
+/** A warning of a reload. */
 const UNCONVERTED = 'keys of the limit were not converted: its server is unavailable';
-const STARTS_ANEW = 'limit starts anew: its rule is of another kind';
 
 /** How long a stopping daemon goes on answering: requests may still be on their way. */
 const SHUTDOWN_GRACE_MS: Millis = 50;
@@ -343,8 +348,11 @@ export class Daemon {
               reloadFailure([errorMessageOf(error)]),
             );
       this.#metrics.countReload(result.ok);
-      if (result.ok) this.#log('info', 'reloaded', { limits: result.limits, kept: result.kept });
-      else {
+      if (result.ok) {
+        const { limits, kept } = result;
+        const changes = describeChanges(result);
+        this.#log('info', 'reloaded', { limits, kept, ...(changes !== undefined && { changes }) });
+      } else {
         // The log has one line for all problems: without the excerpts of the file.
         const problems = result.problems.map((problem) => problem.split('\n', 1)[0]).join('; ');
         this.#log('error', 'reload failed, the last valid configuration stays', { problems });
@@ -369,12 +377,19 @@ export class Daemon {
     await this.#snapshotter.idle(); // it reads the keys of all rules, in slices
     await nextTurn();
     this.#denialLog.flush(); // removed limiters take their counts with them
+    const isRemote = (name: string): boolean =>
+      [this.#registry.get(name), limiters.entries.get(name)].every(
+        (entry) => entry?.limiter.isRemote,
+      );
+    const moved = movedBetweenServers(this.#config.limits, config.limits, isRemote);
     const removed = this.#registry.commit(limiters);
+    const restarted = [...limiters.restarted, ...moved];
     const warnings: readonly ReloadWarning[] = [
       ...[...unconverted].map((limit) => ({ limit, warning: UNCONVERTED })),
-      ...limiters.restarted.map((limit) => ({ limit, warning: STARTS_ANEW })),
+      ...restartWarnings(restarted, this.#config.limits, config.limits),
     ];
     for (const { limit, warning } of warnings) this.#log('warn', warning, { limit });
+    const changes = changesOf(this.#config.limits, config.limits);
     this.#config = config;
     this.router.applyConfig(config, routes);
     this.#overload.config = overloadOf(config, this.#clock);
@@ -394,9 +409,9 @@ export class Daemon {
     this.#backends.closeUnusedConnections(config);
     const limits = config.limits.length;
     const isAnew = ({ name }: LimiterEntry): boolean =>
-      isLimitName(name) && (!known.has(name) || limiters.restarted.includes(name));
+      isLimitName(name) && (!known.has(name) || restarted.includes(name));
     const kept = limits - created.filter(isAnew).length;
-    return { ok: true, file: this.#file, limits, kept, warnings };
+    return { ok: true, file: this.#file, limits, kept, warnings, ...changes };
   }
 
   /** Everything that can fail: creates limiters, then changes listeners. A failure undoes all of it. */
