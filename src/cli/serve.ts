@@ -14,6 +14,7 @@ import {
 import { loadInThread } from '../daemon/config/load-thread.ts';
 import type { Config } from '../daemon/config/read.ts';
 import { Daemon } from '../daemon/daemon.ts';
+import { lockFile } from '../daemon/files/file-lock.ts';
 import { WorkerPool } from '../daemon/workers/worker-pool.ts';
 import { alignColumns } from './chart/table.ts';
 import { exampleKey } from './example-key.ts';
@@ -100,6 +101,7 @@ examples:
         version: terminal.version,
         backends: modules,
         workers,
+        lock: lockFile,
       });
     return serveUntilStopped(config, starting, origin, terminal);
   },

@@ -71,6 +71,7 @@ import {
 import { NO_SHEDDING, Overload } from './server/overload.ts';
 import { OverloadLog } from './server/overload-log.ts';
 import { Turns } from './server/turns.ts';
+import { type FileLocker, SnapshotClaim } from './snapshot-claim.ts';
 import { loadControls, loadSnapshot, Snapshotter } from './snapshotter.ts';
 import type { WorkerPool } from './workers/worker-pool.ts';
 
@@ -89,6 +90,8 @@ export interface DaemonContext {
   readonly random?: Random;
   /** Processes that do the input and output of connections. */
   readonly workers?: Pick<WorkerPool, 'relay' | 'metrics'> | undefined;
+  /** Locks the snapshot file against other daemons; without it, several may use one. */
+  readonly lock?: FileLocker | undefined;
 }
 
 /** Of a limit that needs settling, while no client takes a permit of it. */
@@ -110,6 +113,7 @@ interface DaemonComponents {
   readonly seed: HashSeed;
   readonly hasher: Hasher;
   readonly backends: RunningBackends;
+  readonly claim: SnapshotClaim;
 }
 
 export class Daemon {
@@ -131,6 +135,7 @@ export class Daemon {
   readonly #metrics: Metrics;
   readonly #listeners: Listeners;
   readonly #snapshotter: Snapshotter;
+  readonly #snapshotClaim: SnapshotClaim;
   readonly #denialLog: DenialLog;
   readonly #overload: Overload;
   readonly #overloadLog: OverloadLog;
@@ -148,13 +153,29 @@ export class Daemon {
 
   /** Resolves once the daemon listens. @throws {ConfigError} if it cannot run as configured. */
   static async start(config: Config, context: DaemonContext): Promise<Daemon> {
+    const { clock = systemClock, log } = context;
+    const claim = new SnapshotClaim(context.lock, clock, log);
+    await claim.start(config.snapshot?.file);
+    try {
+      return await Daemon.#startWith(config, context, claim);
+    } catch (error) {
+      await claim.release();
+      throw error;
+    }
+  }
+
+  static async #startWith(
+    config: Config,
+    context: DaemonContext,
+    claim: SnapshotClaim,
+  ): Promise<Daemon> {
     const { clock = systemClock, random = systemRandom, log } = context;
     const loaded = await loadSnapshot(config, clock, log);
     const stored = await loadControls(config, log);
     const seed = fleetHashSeedOf(config) ?? loaded.previous?.seed ?? randomHashSeed(random);
     const hasher = createHasher(seed, 'latin1');
     const backends = await RunningBackends.start(config, { clock, random, log, hasher });
-    const components = { clock, seed, hasher, backends };
+    const components = { clock, seed, hasher, backends, claim };
     let daemon: Daemon | undefined;
     try {
       daemon = new Daemon(config, context, components);
@@ -199,6 +220,7 @@ export class Daemon {
     this.#loadConfig = load;
     this.#file = file;
     this.#clock = components.clock;
+    this.#snapshotClaim = components.claim;
     this.#onIgnoredHeader = proxyWarning(log, components.clock);
     const { hasher, backends } = components;
     const { backendFor } = backends;
@@ -401,6 +423,7 @@ export class Daemon {
     this.#probe.start();
     for (const entry of removed) this.#stopDecreaseLog(entry);
     await this.#snapshotter.configure(config.snapshot);
+    await this.#snapshotClaim.commit();
     this.#denialLog.configure(config.log.denialsMs, config.log.denialKeys);
     for (const listener of closed)
       this.#log('info', 'no longer listening', listenerFields(listener));
@@ -420,6 +443,7 @@ export class Daemon {
   ): Promise<ListenerChange & { readonly limiters: RegistryChange; readonly routes: RouteIndex }> {
     let created: readonly LimiterEntry[] = [];
     try {
+      await this.#snapshotClaim.prepare(config.snapshot?.file);
       await this.#backends.prepare(config);
       await nextTurn();
       const limiters = await runInSlices(this.#registry.prepare(config.limits));
@@ -429,6 +453,7 @@ export class Daemon {
       await nextTurn();
       return { ...(await this.#listen(config)), limiters, routes };
     } catch (error) {
+      await this.#snapshotClaim.abort();
       await closeLimiters(created);
       this.#backends.closeUnusedConnections(this.#config);
       throw error;
@@ -470,6 +495,7 @@ export class Daemon {
       await this.#backends.leave();
       await this.#snapshotter.save();
       await this.#controlJournal.close();
+      await this.#snapshotClaim.release();
       await releaseResources(this.#backends, this.#registry.all);
     });
   }

@@ -4,8 +4,6 @@
  * A failed write is logged and does not stop the daemon.
  */
 
-import { access, constants } from 'node:fs/promises';
-import { dirname } from 'node:path';
 import type { GcraTable } from '../backends/local/gcra-table.ts';
 import { type Clock, type Millis, schedule } from '../core/clock.ts';
 import { ConfigError, errorMessageOf } from '../core/errors.ts';
@@ -16,6 +14,7 @@ import type { Config } from './config/read.ts';
 import { controlFileOf, readControlFile, type StoredControls } from './control/control-file.ts';
 import type { ControlJournal } from './control/control-journal.ts';
 import type { Controls } from './control/controls.ts';
+import { tryWriting } from './files/state-file.ts';
 import {
   isConcurrencyLimit,
   isLimitName,
@@ -153,7 +152,7 @@ export class Snapshotter {
     if (!target) return;
     const { file } = target;
     try {
-      await access(dirname(file), constants.W_OK | constants.X_OK);
+      await tryWriting(file);
     } catch (error) {
       const reason = errorMessageOf(error);
       this.#context.log('warn', 'snapshot file is not writable', { file, reason });
