@@ -203,7 +203,9 @@ export class Snapshotter {
       this.journal?.onSnapshot(savedAt);
       this.#failedWrites = { file, times: 0 };
       this.#savedAt = clock.now();
-      if (failures === 0) log('info', 'snapshot written', { file, bytes });
+      // That of a stop is the one that counts; a line at every interval says nothing.
+      const level = this.#isStopped ? 'info' : 'debug';
+      if (failures === 0) log(level, 'snapshot written', { file, bytes });
       else log('info', 'snapshot written again', { file, bytes, failures });
     } catch (error) {
       this.#failedWrites = { file, times: failures + 1 };
