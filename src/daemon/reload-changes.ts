@@ -46,9 +46,8 @@ type Backends = LimitConfig['backends'];
 function restartReason(before: Backends, after: Backends): string {
   const [from, to] = [namesOf(before), namesOf(after)];
   if (from !== to) return `its backend was ${from} and is ${to}, and counts stay where they are`;
-  return to.includes('groups')
-    ? 'its rule has changed, and `groups` divides it'
-    : 'its rule is of another kind';
+  const reason = 'its rule is of another kind';
+  return after.length === 0 ? reason : `${reason}, or its backend ${to} converts no keys`;
 }
 
 const namesOf = (backends: Backends): string =>
