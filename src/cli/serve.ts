@@ -55,7 +55,7 @@ ${backendFlags(modules).map(formatFlagHelp).join('')}\
   --workers N         processes that do the input and output of connections, for more than one core;
                       default 0. Limits stay exact: see "More than one core" in docs/reference/daemon.md
   --log text|json     format of the log, which goes to standard error
-  --log-level LEVEL   info (default), warn or error: lines of lower levels are left out
+  --log-level LEVEL   debug, info (default), warn or error: lines of lower levels are left out
 
 Precedence: options, then environment variables, then the file. The variables are
 ${wrapWords(variableNames(modules).join(', '))}.
