@@ -54,7 +54,7 @@ test('snapshot of 600,000 windows: the daemon answers meanwhile', async () => {
   const file = join(place.path, 'state');
   const config = place.file(
     'snapshot.yaml',
-    `snapshot: { file: ${file}, every: 2s }\nlimits: { all: { window: { limit: 10, per: 1h } } }`,
+    `snapshot: { file: ${file}, every: 2s }\nlog: { level: debug }\nlimits: { all: { window: { limit: 10, per: 1h } } }`,
   );
   const daemon = await fixture.start(['--config', config, ...EPHEMERAL_PORTS]);
   await checkKeys(daemon.addresses.line[0], 600_000);

@@ -357,20 +357,22 @@ describe.skipIf(nginxServer() === undefined)('gateway nginx, key by address', ()
 });
 
 describe.skipIf(nginxServer() === undefined)('gateway nginx, several limits in one check', () => {
-  test('one of two limits refuses: 429, and the other is not charged', async () => {
+  test('one of two limits refuses: 429, and the other is not charged; so does a name with a control character', async () => {
     const limits = recipe('limits of a login', {
       '# limits of a login\n': '',
       '5/m': '2/h',
       '20/m': '3/h',
     });
     const login = recipe('check of a login', { '# check of a login\n': '' });
+    const user = recipe('user of a login', {});
     const app = await startApplication();
     const daemon = await startGatewayDaemon({ 'limits:\n': limits });
     const [nginx] = GATEWAYS;
     const addresses = { daemon: `127.0.0.1:${daemon.port}`, app: app.address };
     const gateway = await nginx.start(addresses, (text) =>
       failsClosedLate(nginx)(text)
-        .replace(/ *proxy_pass http:\/\/sluice.*\n/, login)
+        .replace(/^server /m, () => `${user}\nserver `)
+        .replace(/ *proxy_pass http:\/\/sluice.*\n/, () => login)
         .replace(/.*Sluice-Key.*\n/, ''),
     );
     try {
@@ -378,6 +380,17 @@ describe.skipIf(nginxServer() === undefined)('gateway nginx, several limits in o
         const authorization = `Basic ${Buffer.from(`${user}:secret`).toString('base64')}`;
         return (await requestFrom(client, gateway.port, { headers: { authorization } })).status;
       };
+      const requests = app.count();
+      for (const user of [
+        'a\r\nSluice-Address',
+        'a\nb',
+        'a\rb',
+        'a\0b',
+        'a\r\n\r\nPOST /unban',
+        '\n',
+      ])
+        expect([user, await statusOf(user)]).toEqual([user, 429]);
+      expect(app.count()).toBe(requests);
       const statuses: number[] = [];
       for (const user of ['eve', 'eve', 'eve', 'eve', 'bob', 'bob'])
         statuses.push(await statusOf(user));

@@ -235,6 +235,16 @@ describe('alert rules and dashboard', () => {
     expect(untested).toEqual(['SluiceRestarts', 'SluiceConnectionsRefused', 'SluicePermitsFull']);
   });
 
+  test('no rule has a range that holds a single sample of the default scrape interval', () => {
+    const MINUTES: Record<string, number> = { s: 1 / 60, m: 1, h: 60 };
+    const tooShort = rules.filter(({ expr }) =>
+      [...expr.matchAll(/\[(\d+)([smh])\]/g)].some(
+        ([, number, unit]) => Number(number) * MINUTES[unit] < 5,
+      ),
+    );
+    expect(tooShort.map(({ alert }) => alert)).toEqual([]);
+  });
+
   test(`every row of the table of alerts in ${PAGE} names a rule`, () => {
     const [, section] = readFileSync(PAGE, 'utf8').split('## Alerts\n');
     const rows = section.split('\n').filter((line) => line.startsWith('| '));

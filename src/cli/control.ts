@@ -2,7 +2,7 @@
 
 import { tryParseJson } from '../core/json.ts';
 import { toPrintableLine } from '../core/printable.ts';
-import { alignColumns } from './chart/table.ts';
+import { alignColumns, cut } from './chart/table.ts';
 import {
   ADMIN_FLAGS,
   ADMIN_FLAGS_HELP,
@@ -232,7 +232,7 @@ Lists what \`sluice ban\` and \`sluice override\` set, until when, and the notes
 
 options:
 ${ADMIN_FLAGS_HELP}
-  --json         as JSON
+  --json         as JSON, in full: the table cuts keys, rules and notes of more than 60 characters
 
 ${TOKEN_HELP}
 
@@ -248,12 +248,20 @@ example:
   },
 };
 
+/** Longer keys, rules and notes are cut; JSON has all of them. */
+const MAX_CELL_COLUMNS = 60;
+
 /** Bans and overrides as a table, without control characters. */
-export function controlLines(views: readonly ControlView[]): string[] {
+export function controlLines(
+  views: readonly ControlView[],
+  maxColumns = MAX_CELL_COLUMNS,
+): string[] {
   const rows = views.map((view) => {
     const { kind, limit = '', rule, until, note = '' } = view;
     const ruleText = rule === undefined ? '' : JSON.stringify(rule);
-    return [kind, keyText(view), limit, ruleText, until, note].map(toPrintableLine);
+    return [kind, keyText(view), limit, ruleText, until, note].map((cell) =>
+      cut(toPrintableLine(cell), maxColumns),
+    );
   });
   return alignColumns([['kind', 'key', 'limit', 'rule', 'until', 'note'], ...rows], '  ', 6);
 }

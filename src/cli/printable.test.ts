@@ -57,7 +57,7 @@ describe('keys of clients are one line without control characters', () => {
       () => textsOf(reportLines('', { ...report, denied, called }, 'calls', 9999, 99)),
     ],
     ['why', () => whyLines(key, '1h', pages)],
-    ['controls', () => controlLines([{ kind: 'ban', key, until: '', note: key }])],
+    ['controls', () => controlLines([{ kind: 'ban', key, until: '', note: key }], 9999)],
     ['log as text', () => logged('text')],
     ['log as JSON', () => logged('json')],
   ])('%s', (_, linesOf) => {
@@ -69,3 +69,10 @@ describe('keys of clients are one line without control characters', () => {
 
 const textsOf = (lines: readonly { readonly text: string }[]): string[] =>
   lines.map(({ text }) => text);
+
+test('controls: a key of 900 characters does not widen the table', () => {
+  const key = 'k'.repeat(900);
+  const lines = controlLines([{ kind: 'ban', key, until: '', note: key }]);
+  expect(Math.max(...lines.map(({ length }) => length))).toBeLessThan(160);
+  expect(lines[1]).toContain(`${'k'.repeat(59)}…`);
+});

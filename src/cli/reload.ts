@@ -5,6 +5,7 @@ import { toPrintable } from '../core/printable.ts';
 import type { BackendModule } from '../daemon/backends/registry.ts';
 import type { Config } from '../daemon/config/read.ts';
 import type { ReloadResult } from '../daemon/protocols/http/admin-routes.ts';
+import { describeChanges } from '../daemon/reload-changes.ts';
 import {
   ADMIN_FLAGS,
   ADMIN_FLAGS_HELP,
@@ -40,7 +41,8 @@ ${ADMIN_FLAGS_HELP}
 
 Without a configuration the admin token, if the daemon has one, comes from $SLUICE_ADMIN_TOKEN.
 Exit code 0 if the configuration is in use, 1 if the daemon refused it, has no file or reads another one, 2 if the file
-has mistakes, the daemon is unavailable, or the reload takes longer than 60 s. A warning names each limit that starts anew.
+has mistakes, the daemon is unavailable, or the reload takes longer than 60 s. Limits that are gone, and new
+ones, are named: a limit with another name is another limit. A warning names each limit that starts anew.
 
 examples:
   sluice reload --config /etc/sluice/sluice.yaml
@@ -73,9 +75,12 @@ type Reloaded = Extract<ReloadResult, { ok: true }>;
 /** Warnings that are printed; the daemon's log has all of them. */
 const MAX_WARNINGS = 20;
 
-function report({ file = '', limits, kept, warnings }: Reloaded, terminal: Terminal): void {
+function report(reloaded: Reloaded, terminal: Terminal): void {
+  const { file = '', limits, kept, warnings, added = [], removed = [] } = reloaded; // an older daemon names none
   const counts = `${countOf(limits, 'limit')}, ${kept} keep their counts`;
   terminal.print(toPrintable(`reloaded ${file}: ${counts}`));
+  const changes = describeChanges({ added, removed });
+  if (changes !== undefined) terminal.print(toPrintable(changes));
   for (const { limit, warning } of warnings.slice(0, MAX_WARNINGS))
     terminal.error(toPrintable(`warning: ${limit}: ${warning}`));
   const hidden = warnings.length - MAX_WARNINGS;

@@ -14,6 +14,7 @@ import {
 import { loadInThread } from '../daemon/config/load-thread.ts';
 import type { Config } from '../daemon/config/read.ts';
 import { Daemon } from '../daemon/daemon.ts';
+import { lockFile } from '../daemon/files/file-lock.ts';
 import { WorkerPool } from '../daemon/workers/worker-pool.ts';
 import { alignColumns } from './chart/table.ts';
 import { exampleKey } from './example-key.ts';
@@ -54,7 +55,7 @@ ${backendFlags(modules).map(formatFlagHelp).join('')}\
   --workers N         processes that do the input and output of connections, for more than one core;
                       default 0. Limits stay exact: see "More than one core" in docs/reference/daemon.md
   --log text|json     format of the log, which goes to standard error
-  --log-level LEVEL   info (default), warn or error: lines of lower levels are left out
+  --log-level LEVEL   debug, info (default), warn or error: lines of lower levels are left out
 
 Precedence: options, then environment variables, then the file. The variables are
 ${wrapWords(variableNames(modules).join(', '))}.
@@ -100,6 +101,7 @@ examples:
         version: terminal.version,
         backends: modules,
         workers,
+        lock: lockFile,
       });
     return serveUntilStopped(config, starting, origin, terminal);
   },

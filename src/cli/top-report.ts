@@ -4,7 +4,7 @@ import { toPrintableLine } from '../core/printable.ts';
 import type { TopCalled } from '../daemon/calls/call-recorder.ts';
 import { hottestKeys } from '../daemon/calls/hottest-keys.ts';
 import type { SourceName } from '../daemon/key-counts/sources.ts';
-import { alignColumns } from './chart/table.ts';
+import { alignColumns, cut } from './chart/table.ts';
 import type { ScreenLine } from './framework/screen.ts';
 import type { SortOrder, TopView } from './top-view.ts';
 
@@ -233,6 +233,3 @@ function alignTable(
   const fitting = rows.map(([name, ...rest]) => [cut(name, max), ...rest]);
   return alignColumns(fitting, '  ', names).map((line) => cut(line.trimEnd(), columns));
 }
-
-const cut = (text: string, columns: number): string =>
-  text.length <= columns ? text : `${text.slice(0, columns - 1)}…`;

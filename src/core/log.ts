@@ -9,7 +9,7 @@ import type { Clock } from './clock.ts';
 import { toPrintableLine } from './printable.ts';
 
 /** From the least to the most severe. */
-export const LOG_LEVELS = ['info', 'warn', 'error'] as const;
+export const LOG_LEVELS = ['debug', 'info', 'warn', 'error'] as const;
 
 export type LogLevel = (typeof LOG_LEVELS)[number];
 export type LogFields = Readonly<Record<string, string | number | boolean>>;

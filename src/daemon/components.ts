@@ -49,6 +49,7 @@ import { type Accept, type ListenerChange, Listeners } from './server/listeners.
 import { NO_SHEDDING, Overload } from './server/overload.ts';
 import { OverloadLog } from './server/overload-log.ts';
 import { Turns } from './server/turns.ts';
+import type { SnapshotClaim } from './snapshot-claim.ts';
 import { Snapshotter } from './snapshotter.ts';
 import type { WorkerPool } from './workers/worker-pool.ts';
 
@@ -72,6 +73,7 @@ export interface Prerequisites {
   readonly seed: HashSeed;
   readonly hasher: Hasher;
   readonly backends: RunningBackends;
+  readonly snapshotClaim: SnapshotClaim;
 }
 
 /** Of a limit that needs settling, while no client takes a permit of it. */
@@ -94,6 +96,7 @@ export class DaemonComponents {
   readonly listeners: Listeners;
   readonly metrics: Metrics;
   readonly snapshotter: Snapshotter;
+  readonly snapshotClaim: SnapshotClaim;
   readonly denialLog: DenialLog;
   readonly overload: Overload;
   readonly overloadLog: OverloadLog;
@@ -121,6 +124,7 @@ export class DaemonComponents {
     this.limitLog = new LimitLog(log);
     const { backendFor } = backends;
     this.backends = backends;
+    this.snapshotClaim = prerequisites.snapshotClaim;
     this.health = new Health(clock);
     if (clock === systemClock) this.health.start();
     this.overload = new Overload(clock, overloadOf(config, clock));

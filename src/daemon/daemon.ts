@@ -14,10 +14,12 @@ import type { Config } from './config/read.ts';
 import type { Controls } from './control/controls.ts';
 import type { ReloadResult } from './protocols/http/admin-routes.ts';
 import { applyConfig, reloadFailure } from './reload.ts';
+import { describeChanges } from './reload-changes.ts';
 import { closeLimiters, type LimiterEntry } from './router/limiter-registry.ts';
 import type { Router } from './router/router.ts';
 import { fleetHashSeedOf, RunningBackends } from './running-backends.ts';
 import type { ProtocolAddress } from './server/listeners.ts';
+import { type FileLocker, SnapshotClaim } from './snapshot-claim.ts';
 import { loadControls, loadSnapshot } from './snapshotter.ts';
 
 /** A configuration, or its mistakes as text. */
@@ -25,6 +27,8 @@ type ConfigLoad = { readonly config: Config } | { readonly problems: readonly st
 
 export interface DaemonContext extends ComponentsContext {
   readonly load: () => ConfigLoad | Promise<ConfigLoad>;
+  /** Locks the snapshot file against other daemons; without it, several may use one. */
+  readonly lock?: FileLocker | undefined;
 }
 
 /**
@@ -48,13 +52,29 @@ export class Daemon {
 
   /** Resolves once the daemon listens. @throws {ConfigError} if it cannot run as configured. */
   static async start(config: Config, context: DaemonContext): Promise<Daemon> {
+    const { clock = systemClock, log } = context;
+    const claim = new SnapshotClaim(context.lock, clock, log);
+    await claim.start(config.snapshot?.file);
+    try {
+      return await Daemon.#startWith(config, context, claim);
+    } catch (error) {
+      await claim.release();
+      throw error;
+    }
+  }
+
+  static async #startWith(
+    config: Config,
+    context: DaemonContext,
+    snapshotClaim: SnapshotClaim,
+  ): Promise<Daemon> {
     const { clock = systemClock, random = systemRandom, log } = context;
     const loaded = await loadSnapshot(config, clock, log);
     const stored = await loadControls(config, log);
     const seed = fleetHashSeedOf(config) ?? loaded.previous?.seed ?? randomHashSeed(random);
     const hasher = createHasher(seed, 'latin1');
     const backends = await RunningBackends.start(config, { clock, random, log, hasher });
-    const prerequisites = { clock, seed, hasher, backends };
+    const prerequisites = { clock, seed, hasher, backends, snapshotClaim };
     let daemon: Daemon | undefined;
     try {
       daemon = new Daemon(config, context, prerequisites);
@@ -119,8 +139,11 @@ export class Daemon {
               reloadFailure([errorMessageOf(error)]),
             );
       metrics.countReload(result.ok);
-      if (result.ok) log('info', 'reloaded', { limits: result.limits, kept: result.kept });
-      else {
+      if (result.ok) {
+        const { limits, kept } = result;
+        const changes = describeChanges(result);
+        log('info', 'reloaded', { limits, kept, ...(changes !== undefined && { changes }) });
+      } else {
         // The log has one line for all problems: without the excerpts of the file.
         const problems = result.problems.map((problem) => problem.split('\n', 1)[0]).join('; ');
         log('error', 'reload failed, the last valid configuration stays', { problems });
@@ -158,6 +181,7 @@ export class Daemon {
       await components.backends.leave();
       await components.snapshotter.save();
       await components.controlJournal.close();
+      await components.snapshotClaim.release();
       await releaseResources(components.backends, components.registry.all);
     });
   }

@@ -142,6 +142,41 @@ test('reload: a rule of another kind starts anew, and the log says so', async ()
   expect(logged).toContain('limit starts anew: its rule is of another kind {"limit":"a"}');
 });
 
+test('reload: a renamed limit starts anew, and the result and the log name both', async () => {
+  const limit = 'bucket: { rate: 1/h, burst: 20 }';
+  const { change, logged } = await start(`{ a: { ${limit} }, z: { ${limit} } }`);
+  expect(await change(`{ b: { ${limit} }, c: { ${limit} }, z: { ${limit} } }`)).toMatchObject({
+    ...{ ok: true, limits: 3, kept: 1 },
+    ...{ added: ['b', 'c'], removed: ['a'] },
+  });
+  const changes = 'limits removed: a; new: b, c start anew';
+  expect(logged).toContain(`reloaded ${JSON.stringify({ limits: 3, kept: 1, changes })}`);
+  expect(await change(`{ b: { ${limit} }, c: { ${limit} }, z: { ${limit} } }`)).toMatchObject({
+    ...{ kept: 3, added: [], removed: [], warnings: [] },
+  });
+  expect(logged.at(-1)).toBe('reloaded {"limits":3,"kept":3}');
+});
+
+test('reload: the warning of a limit with another backend names both backends', async () => {
+  const redis = ", redis: 'redis://127.0.0.1:1'";
+  const etcd = ", etcd: { endpoints: ['http://127.0.0.1:1'] }";
+  const limit = (backend = '') => `{ a: { bucket: { rate: 1/h, burst: 20 } ${backend} } }`;
+  const { change } = await start(limit());
+  const warningsOf = (warning: string) => ({
+    ...{ ok: true, kept: 0, added: [], removed: [] },
+    warnings: [{ limit: 'a', warning: `limit starts anew: ${warning}` }],
+  });
+  expect(await change(limit(redis))).toMatchObject(
+    warningsOf('its backend was local and is redis, and counts stay where they are'),
+  );
+  expect(await change(limit(etcd))).toMatchObject(
+    warningsOf('its backend was redis and is etcd, and counts stay where they are'),
+  );
+  expect(await change(limit())).toMatchObject(
+    warningsOf('its backend was etcd and is local, and counts stay where they are'),
+  );
+});
+
 test('reload: a configuration that is refused changes no rate', async () => {
   const { change, take } = await start('{ a: { bucket: { rate: 1/h, burst: 20 } } }');
   await take(10);

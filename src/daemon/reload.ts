@@ -11,6 +11,7 @@ import { backgroundIdle, nextTurn, runInSlices } from '../core/steps.ts';
 import type { DaemonComponents } from './components.ts';
 import type { Config } from './config/read.ts';
 import type { ReloadResult, ReloadWarning } from './protocols/http/admin-routes.ts';
+import { changesOf, movedBetweenServers, restartWarnings } from './reload-changes.ts';
 import {
   closeLimiters,
   isLimitName,
@@ -21,9 +22,8 @@ import { indexRoutes, type RouteIndex } from './router/route-index.ts';
 import { changedSections } from './running-backends.ts';
 import type { ListenerChange, ProtocolAddress } from './server/listeners.ts';
 
-/** Warnings of a reload. */
+/** A warning of a reload. */
 const UNCONVERTED = 'keys of the limit were not converted: its server is unavailable';
-const STARTS_ANEW = 'limit starts anew: its rule is of another kind';
 
 /** Applies another configuration, or changes nothing. */
 export async function applyConfig(
@@ -45,18 +45,27 @@ export async function applyConfig(
   await components.snapshotter.idle(); // it reads the keys of all rules, in slices
   await nextTurn();
   components.denialLog.flush(); // removed limiters take their counts with them
+  const { limits: oldLimits } = components.config;
+  const isRemote = (name: string): boolean =>
+    [components.registry.get(name), limiters.entries.get(name)].every(
+      (entry) => entry?.limiter.isRemote,
+    );
+  const moved = movedBetweenServers(oldLimits, config.limits, isRemote);
   const removed = components.registry.commit(limiters);
+  const restarted = [...limiters.restarted, ...moved];
   const warnings: readonly ReloadWarning[] = [
     ...[...unconverted].map((limit) => ({ limit, warning: UNCONVERTED })),
-    ...limiters.restarted.map((limit) => ({ limit, warning: STARTS_ANEW })),
+    ...restartWarnings(restarted, oldLimits, config.limits),
   ];
   for (const { limit, warning } of warnings) components.log('warn', warning, { limit });
+  const changes = changesOf(oldLimits, config.limits);
   components.useConfig(config, routes);
   await nextTurn();
   components.limitLog.add(created);
   components.probe.start();
   components.limitLog.remove(removed);
   await components.snapshotter.configure(config.snapshot);
+  await components.snapshotClaim.commit();
   components.denialLog.configure(config.log.denialsMs, config.log.denialKeys);
   for (const listener of closed)
     components.log('info', 'no longer listening', listenerFields(listener));
@@ -65,9 +74,9 @@ export async function applyConfig(
   components.backends.closeUnusedConnections(config);
   const limits = config.limits.length;
   const isAnew = ({ name }: LimiterEntry): boolean =>
-    isLimitName(name) && (!known.has(name) || limiters.restarted.includes(name));
+    isLimitName(name) && (!known.has(name) || restarted.includes(name));
   const kept = limits - created.filter(isAnew).length;
-  return { ok: true, file, limits, kept, warnings };
+  return { ok: true, file, limits, kept, warnings, ...changes };
 }
 
 /** Everything that can fail: creates limiters, then changes listeners. A failure undoes all of it. */
@@ -77,6 +86,7 @@ async function prepareChange(
 ): Promise<ListenerChange & { readonly limiters: RegistryChange; readonly routes: RouteIndex }> {
   let created: readonly LimiterEntry[] = [];
   try {
+    await components.snapshotClaim.prepare(config.snapshot?.file);
     await components.backends.prepare(config);
     await nextTurn();
     const limiters = await runInSlices(components.registry.prepare(config.limits));
@@ -86,6 +96,7 @@ async function prepareChange(
     await nextTurn();
     return { ...(await components.listen(config)), limiters, routes };
   } catch (error) {
+    await components.snapshotClaim.abort();
     await closeLimiters(created);
     components.backends.closeUnusedConnections(components.config);
     throw error;

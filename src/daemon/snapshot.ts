@@ -11,7 +11,7 @@
  * each key of it is.
  *
  * A write is atomic, and a file of another user is not read: `files/state-file.ts`. A file that is truncated, corrupt,
- * from the future, too old or of another version is ignored.
+ * too old or of another version is ignored. One from the future is used: the clock has been set back.
  */
 
 import type { FileHandle } from 'node:fs/promises';
@@ -53,9 +53,6 @@ const MAGIC_3 = 'sluice snapshot 3\n';
 const FLOAT_BYTES = 8;
 const LENGTH_BYTES = 4;
 const CRC_BYTES = 4;
-
-/** The clock may have been set back since; a snapshot that is further in the future is not used. */
-const MAX_CLOCK_SKEW_MS: Millis = 5_000;
 
 /** The most that Node reads at once: about eighty million keys. */
 const MAX_SNAPSHOT_BYTES = 2 ** 31 - 1;
@@ -160,7 +157,7 @@ const bytesOf = (floats: Float64Array): Buffer =>
 export type SnapshotReadResult =
   | { readonly snapshot: Snapshot }
   | (Unreadable & {
-      /** Of one that is too old for counts, or from the future: bans and overrides have their own expiry. */
+      /** Of one that is too old for counts: bans and overrides have their own expiry. */
       readonly controlsOnly?: Snapshot;
     });
 
@@ -206,7 +203,6 @@ function parseSnapshot(bytes: Buffer, now: Millis, maxAgeMs: Millis): SnapshotRe
 }
 
 function ageProblem(savedAt: Millis, now: Millis, maxAgeMs: Millis): string | undefined {
-  if (savedAt > now + MAX_CLOCK_SKEW_MS) return 'it is from the future';
   const ageMs = now - savedAt;
   return ageMs > maxAgeMs ? `it is ${Math.round(ageMs / 1000)} s old` : undefined;
 }

@@ -25,20 +25,23 @@ function setUp(limits = '{}', clock = new VirtualClock(1_000_000)) {
   const loaded = parseConfigText('test.yaml', `limits: ${limits}`);
   if ('config' in loaded) registry.apply(loaded.config.limits);
   const logged: string[] = [];
-  const log: Log = (_, message, { failures } = {}) =>
-    void logged.push(failures === undefined ? message : `${message}, failures: ${failures}`);
+  const levels: string[] = [];
+  const log: Log = (level, message, { failures } = {}) => {
+    levels.push(level);
+    logged.push(failures === undefined ? message : `${message}, failures: ${failures}`);
+  };
   const snapshotter = new Snapshotter(registry, new GcraTable({ hasher, clock }), {
     seed: [1, 2, 3, 4],
     clock,
     log,
   });
-  return { clock, logged, snapshotter, registry };
+  return { clock, logged, levels, snapshotter, registry };
 }
 
 const at = (file: string) => ({ file: join(place.path, file), everyMs: 1000, maxAgeMs: Infinity });
 
 test('snapshotter: saves at the interval, and after stopSaving only on request', async () => {
-  const { clock, logged, snapshotter } = setUp();
+  const { clock, logged, levels, snapshotter } = setUp();
   await snapshotter.configure(at('state'));
   for (const times of [1, 2]) {
     clock.advance(1000);
@@ -48,6 +51,7 @@ test('snapshotter: saves at the interval, and after stopSaving only on request',
   clock.advance(10_000);
   await snapshotter.save();
   expect(logged).toEqual(Array.from({ length: 3 }, () => 'snapshot written'));
+  expect(levels).toEqual(['debug', 'debug', 'info']);
 });
 
 test('snapshotter: warns on configuration that the file is not writable', async () => {

@@ -4,8 +4,6 @@
  * A failed write is logged and does not stop the daemon.
  */
 
-import { access, constants } from 'node:fs/promises';
-import { dirname } from 'node:path';
 import type { GcraTable } from '../backends/local/gcra-table.ts';
 import { type Clock, type Millis, schedule } from '../core/clock.ts';
 import { ConfigError, errorMessageOf } from '../core/errors.ts';
@@ -16,6 +14,7 @@ import type { Config } from './config/read.ts';
 import { controlFileOf, readControlFile, type StoredControls } from './control/control-file.ts';
 import type { ControlJournal } from './control/control-journal.ts';
 import type { Controls } from './control/controls.ts';
+import { tryWriting } from './files/state-file.ts';
 import {
   isConcurrencyLimit,
   isLimitName,
@@ -33,6 +32,10 @@ import {
 
 /** The part with the keys of CL.THROTTLE; no limit can have this name. */
 const GCRA_PART = '*cells';
+
+/** A clock that was set back by more is worth a warning. */
+const MAX_CLOCK_SKEW_MS: Millis = 5_000;
+const SET_BACK = 'snapshot is from the future: the clock was set back, it counts as written now';
 
 export interface SnapshotterContext {
   readonly seed: HashSeed;
@@ -100,20 +103,26 @@ export class Snapshotter {
     const isOutdated = at < savedAt && Array.isArray(previous?.controls);
     if (!isOutdated && damagedLines > 0) this.controls?.merge(records);
     else if (!isOutdated) this.controls?.replace(records);
-    const resets = stored.resets.filter(({ setAt }) => setAt >= savedAt);
+    const now = this.#context.clock.now();
+    const resets = stored.resets
+      .filter(({ setAt }) => setAt >= savedAt)
+      // Of a clock that was set back: a snapshot of this one is later.
+      .map((reset) => ({ ...reset, setAt: Math.min(reset.setAt, now) }));
     this.controls?.repeatResets(resets);
     this.journal?.resume(Math.max(at, savedAt), resets);
   }
 
   #restoreParts(previous: Snapshot | undefined): void {
+    const now = this.#context.clock.now();
+    const setBackMs = Math.max(0, (previous?.savedAt ?? now) - now);
     for (const part of previous?.parts ?? []) {
       const { name, table } = part;
       if (name === GCRA_PART) {
-        this.#gcraTable.restore(table);
+        this.#gcraTable.restore(table, setBackMs);
         continue;
       }
       const entry = this.#registry.get(name) ?? this.#successorOf(name, previous?.parts ?? []);
-      if (!restorePart(part, entry))
+      if (!restorePart(part, entry, setBackMs, now))
         this.#context.log('warn', 'snapshot holds a limit that is gone or has another rule', {
           limit: name,
         });
@@ -143,7 +152,7 @@ export class Snapshotter {
     if (!target) return;
     const { file } = target;
     try {
-      await access(dirname(file), constants.W_OK | constants.X_OK);
+      await tryWriting(file);
     } catch (error) {
       const reason = errorMessageOf(error);
       this.#context.log('warn', 'snapshot file is not writable', { file, reason });
@@ -194,7 +203,9 @@ export class Snapshotter {
       this.journal?.onSnapshot(savedAt);
       this.#failedWrites = { file, times: 0 };
       this.#savedAt = clock.now();
-      if (failures === 0) log('info', 'snapshot written', { file, bytes });
+      // That of a stop is the one that counts; a line at every interval says nothing.
+      const level = this.#isStopped ? 'info' : 'debug';
+      if (failures === 0) log(level, 'snapshot written', { file, bytes });
       else log('info', 'snapshot written again', { file, bytes, failures });
     } catch (error) {
       this.#failedWrites = { file, times: failures + 1 };
@@ -217,13 +228,19 @@ export class Snapshotter {
 
 /** Restores the keys of one limit; false if it is gone, or its rule is of another kind. */
 function restorePart(
-  { fingerprint, limit, table }: SnapshotPart,
+  { fingerprint, limit, table: stored }: SnapshotPart,
   entry: LimiterEntry | undefined,
+  setBackMs: Millis,
+  now: Millis,
 ): boolean {
   if (!(entry?.limiter instanceof SyncLimiter)) return false;
-  if (entry.fingerprint === fingerprint) return entry.limiter.restore(table);
   try {
-    return limit !== undefined && entry.limiter.restore(table, limit);
+    const isSame = entry.fingerprint === fingerprint;
+    const rule = isSame ? entry.rule.limit : limit;
+    if (rule === undefined) return false;
+    const { limiter } = entry;
+    const table = setBackMs > 0 ? limiter.setBack(stored, rule, setBackMs, now) : stored;
+    return isSame ? limiter.restore(table) : limiter.restore(table, rule);
   } catch (error) {
     if (error instanceof ConfigError) return false; // a rule that this version does not know
     throw error;
@@ -245,6 +262,9 @@ export async function loadSnapshot(
     return { previous: { ...read.snapshot, parts: [] }, isUnused: true };
   }
   if ('snapshot' in read) {
+    const setBackMs = read.snapshot.savedAt - clock.now();
+    if (setBackMs > MAX_CLOCK_SKEW_MS)
+      log('warn', SET_BACK, { file, setBackMs: Math.round(setBackMs) });
     const isLimit = ({ name }: SnapshotPart) => name !== GCRA_PART && isLimitName(name);
     log('info', 'snapshot read', { file, limits: read.snapshot.parts.filter(isLimit).length });
     return { previous: read.snapshot, isUnused: false };

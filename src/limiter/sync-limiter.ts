@@ -7,6 +7,7 @@
 
 import type { Backend, TableSnapshot } from '../backends/backend.ts';
 import { CLOSED_REFUSAL } from '../backends/remote-backend.ts';
+import { setBackTable } from '../backends/set-back.ts';
 import type { TableSlices } from '../backends/table-slices.ts';
 import { type BatchClock, type Millis, timersEndWithRequest } from '../core/clock.ts';
 import type { AttemptOutcome, Decision } from '../core/decision.ts';
@@ -226,6 +227,11 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
   /** The same without a pause; calls may be decided between two slices. */
   slices(): TableSlices {
     return this.#backend.slices();
+  }
+
+  /** A snapshot of the limit `from`, as if a clock that was set back by `byMs` since, and says `now`, had written it. */
+  setBack(snapshot: TableSnapshot, from: unknown, byMs: Millis, now: Millis): TableSnapshot {
+    return setBackTable(snapshot, createPolicy(from, this.random), byMs, now);
   }
 
   /** With `from`, the state of a limit of the same kind with other numbers; false if it is of another kind. */

@@ -23,6 +23,7 @@ import {
   type PolicyCapabilities,
   ruleNamesOf,
   type State,
+  setBackKey,
 } from './policy.ts';
 
 /** The most components of one limit. */
@@ -165,6 +166,9 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     deferTo,
     terms: components,
     converterFrom: (from) => convertAll(components, from.terms as readonly Component[]),
+    setBack(state, i, byMs, now) {
+      for (const { policy, offset } of components) setBackKey(policy, state, i + offset, byMs, now);
+    },
     clearDebt(state, i) {
       for (const { policy, offset } of components) policy.clearDebt?.(state, i + offset);
     },

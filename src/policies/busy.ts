@@ -136,6 +136,9 @@ const REFUSAL_MS = 16; //   the slowest of them
 const SENT_BEFORE = 17; //  sent in the second of the evidence before it was opened
 const WIDTH = 18;
 
+const CALL_INSTANTS = [LATEST_AT, SENT_AT, PACED_AT, LIMIT_AT, HEARD_AT];
+const INSTANTS = [...CALL_INSTANTS, EVIDENCE_AT, EVIDENCE_DUE, SPELL_AT, CUT_AT];
+
 const secondOf = (at: Millis): number => Math.floor(at / 1000);
 
 export function busy(options: BusyOptions, path = 'busy'): Policy {
@@ -377,6 +380,12 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
       for (let n = 0; n < WIDTH; n++) state[i + n] = source[j + n];
       const isUnlimited = state[i + LIMIT] >= (from.terms as number);
       state[i + LIMIT] = isUnlimited ? max : Math.min(max, state[i + LIMIT]);
+    },
+
+    /** By whole seconds, rounded down: what was sent counts by the calendar second. */
+    setBack(state, i, byMs) {
+      const back = Math.floor(byMs / 1000) * 1000;
+      for (const index of INSTANTS) state[i + index] -= back;
     },
 
     removableAt: recoveredAt,

@@ -258,6 +258,12 @@ export interface PolicyCapabilities {
   /** Where its state has instants, if it has no other number that depends on the clock. */
   readonly instantIndices?: readonly number[];
 
+  /**
+   * The clock was set back by `byMs` and says `now`: moves the key's instants along, so that nothing was refilled meanwhile.
+   * Absent: `instantIndices` says all. Callers use `setBackKey`.
+   */
+  setBack?(state: State, i: number, byMs: Millis, now: Millis): void;
+
   /** The same rule, on the same state, for one member's part of the limit from `now` on. */
   divided?(position: PoolPosition, now: Millis): Policy;
 
@@ -364,6 +370,18 @@ export function converterBetween(from: Policy, to: Policy): KeyConverter | undef
     JSON.stringify([partitions, priorities]);
   if (from.kind !== to.kind || classesOf(from) !== classesOf(to)) return undefined;
   return to.converterFrom?.(from);
+}
+
+/** Moves the instants of a key along with a clock that was set back by `byMs` and says `now`. */
+export function setBackKey(
+  policy: Policy,
+  state: State,
+  i: number,
+  byMs: Millis,
+  now: Millis,
+): void {
+  if (policy.setBack) policy.setBack(state, i, byMs, now);
+  else for (const index of policy.instantIndices ?? []) state[i + index] -= byMs;
 }
 
 /** The names of rules: their kinds, numbered where a kind occurs again: `bucket`, `window`, `bucket-2`. */

@@ -180,6 +180,11 @@ function quotaAt(terms: QuotaTerms, position: PoolPosition): Policy {
       if (at < state[i + END]) open(state, i, at);
     },
 
+    /** The calendar stays. What was used in a later period was used before now: it counts to the end of the present one. */
+    setBack(state, i, _byMs, now) {
+      if (state[i + CALENDAR] === calendarId) state[i + END] = Math.min(state[i + END], endAt(now));
+    },
+
     ...(isDivisible && {
       divided: (next: PoolPosition) => quotaAt(terms, next),
       ratePerSecond: () => (limit * 1000) / length / size,

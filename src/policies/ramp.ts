@@ -243,6 +243,11 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
           state[i + REMAINING] = Math.max(0, grantedOf(state, i) - granted);
       },
 
+      /** By whole seconds, rounded down: the second of the last call may be the next one. */
+      setBack(state, i, byMs) {
+        state[i + SECOND] -= Math.floor(byMs / 1000);
+      },
+
       divided,
       paceMs: (units) => Math.floor(units / Math.max(1, wholeTokens(max))) * 1000,
       grantMs: (state, i, units, now) => simulateGrants(policy, state, i, units, now),

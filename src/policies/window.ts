@@ -262,6 +262,17 @@ function windowAt(terms: WindowTerms, { part, least, until }: WindowPart): Polic
       };
     },
 
+    /** By whole steps, rounded down: a call counts up to one step longer. */
+    setBack(state, i, byMs) {
+      const back = Math.floor(byMs / stepMs);
+      const newest = state[i + LAST_STEP];
+      if (Number.isNaN(newest)) return;
+      for (let n = 0; n < scratch.length; n++) scratch[n] = state[i + n];
+      state[i + LAST_STEP] = newest - back;
+      for (let step = newest - steps; step <= newest; step++)
+        state[i + indexOf(step - back)] = scratch[indexOf(step)];
+    },
+
     removableAt: (state, i) => lastLeavesAt(state, i),
     evictableAt: (state, i) => lastLeavesAt(state, i),
 

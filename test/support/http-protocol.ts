@@ -57,7 +57,15 @@ export function createHttpServer(options: HttpServerOptions = {}): HttpServer {
     version: '0.0.0',
     metrics: options.metrics ?? (async () => 'up 1\n'),
     reload:
-      options.reload ?? (async () => ({ ok: true as const, limits: 1, kept: 1, warnings: [] })),
+      options.reload ??
+      (async () => ({
+        ok: true as const,
+        limits: 1,
+        kept: 1,
+        warnings: [],
+        added: [],
+        removed: [],
+      })),
     isReady: options.isReady ?? (() => true),
     limits: () => options.limits ?? LIMITS,
     backendPages: [],

@@ -4,6 +4,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseConfigText } from '../../src/daemon/config/file.ts';
 import { Daemon } from '../../src/daemon/daemon.ts';
+import type { FileLocker } from '../../src/daemon/snapshot-claim.ts';
 import { VirtualClock } from '../../src/testing/index.ts';
 import { createTempDir } from './daemon.ts';
 
@@ -18,7 +19,12 @@ export function virtualDaemons() {
   };
 
   /** With the clock of a daemon before it, its state goes on. One that was not stopped has crashed. */
-  const start = async (limits: string, before?: VirtualClock, snapshot = 'state') => {
+  const start = async (
+    limits: string,
+    before?: VirtualClock,
+    snapshot = 'state',
+    lock?: FileLocker,
+  ) => {
     const clock = before ?? new VirtualClock(1_700_000_000_000);
     const socket = place(`${++started}.sock`);
     const file = place(`${started}.yaml`);
@@ -33,7 +39,7 @@ export function virtualDaemons() {
     if ('problems' in loaded) throw new Error(loaded.problems.join('\n'));
     const logged: string[] = [];
     const log = (_: string, message: string): void => void logged.push(message);
-    const daemon = await Daemon.start(loaded.config, { log, load, version: '0.0.0', clock });
+    const daemon = await Daemon.start(loaded.config, { log, load, version: '0.0.0', clock, lock });
     let stopping: Promise<void> | undefined;
     const stop = (): Promise<void> => {
       const timer = setInterval(() => clock.advance(100), 1);

@@ -115,13 +115,17 @@ export class GcraTable extends Gcra {
     return slice.value && shiftTimes(slice.value, 0, 1, this.#originMs);
   }
 
-  /** A key that owes more than the bound may come from a daemon with another one. */
-  restore({ entries, debtUntil }: TableSnapshot): void {
+  /**
+   * A key that owes more than the bound may come from a daemon with another one. `setBackMs`: how far the clock was set
+   * back since.
+   */
+  restore({ entries, debtUntil }: TableSnapshot, setBackMs: Millis = 0): void {
     const now = this.#clock.now() - this.#originMs;
     const latest = now + this.maxToleranceMs;
+    const byMs = -this.#originMs - setBackMs;
     const snapshot = {
-      entries: shiftTimes(entries.slice(), 1, 2, -this.#originMs, latest),
-      debtUntil: debtUntil && shiftTimes(debtUntil.slice(), 0, 1, -this.#originMs, latest),
+      entries: shiftTimes(entries.slice(), 1, 2, byMs, latest),
+      debtUntil: debtUntil && shiftTimes(debtUntil.slice(), 0, 1, byMs, latest),
     };
     this.#table.restore(snapshot, now);
   }

@@ -22,6 +22,7 @@ import { peersMetrics, peersPage } from './daemon-view.ts';
 import { fleetHashSeed } from './datagram-auth.ts';
 import { dryRunPeers, peersFactory } from './factory.ts';
 import { type FleetView, PeerNode } from './node.ts';
+import { peerLogger } from './peer-log.ts';
 import { REJECT_MESSAGES, type RejectedSource } from './rejected-sources.ts';
 import type { Transport } from './transport.ts';
 import type { WireVersions } from './wire-versions.ts';
@@ -157,18 +158,11 @@ const rejectionLogger =
 
 /** Logs what has changed since the last view. */
 function changeLogger(clock: Clock, log: Log): (view: FleetView) => void {
-  let knownPeers = new Map<number, string>();
+  const logPeers = peerLogger(log);
   let openedAt: Millis | undefined;
   /** A peer was found, or the warning that there is none was logged. */
   let hasReportedPeers = false;
   let hasWarnedUnknown = false;
-
-  const logPeers = (peers: FleetView['peers']): void => {
-    const names = new Map(peers.map(({ id, name }) => [id, name]));
-    for (const [id, peer] of names) if (!knownPeers.has(id)) log('info', 'peer found', { peer });
-    for (const [id, peer] of knownPeers) if (!names.has(id)) log('warn', 'peer gone', { peer });
-    knownPeers = names;
-  };
 
   /** Once after the start: a peer that disappears later is logged by name. */
   const warnIfAlone = (isAlone: boolean, now: Millis): void => {

@@ -13,3 +13,7 @@ export function alignColumns(
       .join(gap),
   );
 }
+
+/** A text of at most `columns` characters. */
+export const cut = (text: string, columns: number): string =>
+  text.length <= columns ? text : `${text.slice(0, columns - 1)}…`;

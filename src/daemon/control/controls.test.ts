@@ -393,3 +393,16 @@ test('metrics: count bans and overrides in effect', async () => {
   clock.advance(3_600_001);
   expect(controls.counts).toEqual({ ban: 1, override: 0 });
 });
+
+test('override: the error of a key that no limit counts by itself says so', async () => {
+  const { controls } = await start(
+    "limits: { a: { bucket: { rate: 1/s }, match: 'a:*' }, g: { bucket: { rate: 9/s }, per: limit, match: 'g:*' } }",
+  );
+  const override = (key: string, limit?: string) => () =>
+    controls.override({ key, rate: '1/s', for: '1h', ...(limit && { limit }) });
+  expect(override('nobody')).toThrow(
+    'expected `key` to be a key that a limit matches, or `limit` as one of a, g: none matches the key, got "nobody"',
+  );
+  expect(override('g:1')).toThrow(/`key` .*only g applies .* one count for all keys, got "g:1"/);
+  expect(override('g:1', 'g')).toThrow('expected `limit` to be a limit that counts each key');
+});

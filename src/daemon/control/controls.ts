@@ -107,6 +107,10 @@ export class Controls implements RouteControls {
     if (this.#table.banOf(binaryKeyOf(target)))
       throw new ConfigError('key', 'a key that is not banned: unban it first', target.key);
     const limit = this.#limitOf(fields, target);
+    if (limit.per === 'limit' && fields.get('limit') === undefined) {
+      const expected = `a key that a limit counts by itself (per: key): only ${limit.name} applies to this one, with one count for all keys`;
+      throw new ConfigError('key', expected, target.key);
+    }
     if (limit.per === 'limit')
       fields.throwFor('limit', 'a limit that counts each key by itself (per: key)');
     const rule = readOverrideRule(fields, limit);
@@ -290,7 +294,9 @@ export class Controls implements RouteControls {
     }
     const found = this.#router?.limitsOf(binaryKeyOf(target)) ?? [];
     const specific = found.find(({ always, per }) => !always && per === 'key') ?? found[0];
-    return specific ?? fields.throwFor('limit', 'the name of a limit: none matches the key');
+    if (specific) return specific;
+    const expected = `a key that a limit matches, or \`limit\` as one of ${limitNames(limits)}: none matches the key`;
+    throw new ConfigError('key', expected, target.key);
   }
 
   #set(record: Omit<ControlRecord, 'until' | 'setAt'>, forMs: Millis): ControlRecord {

@@ -8,7 +8,7 @@
  */
 
 import { constants } from 'node:fs';
-import { type FileHandle, open, rename, unlink } from 'node:fs/promises';
+import { type FileHandle, lstat, open, rename, unlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { errorMessageOf } from '../../core/errors.ts';
 
@@ -21,8 +21,7 @@ export async function writeAtomically<T>(
   write: (handle: FileHandle) => Promise<T>,
 ): Promise<T> {
   const unfinished = `${file}.${process.pid}.unfinished`;
-  await unlink(unfinished).catch(() => undefined); // of a crashed process with this id, or a link
-  const handle = await open(unfinished, 'wx', OWNER_ONLY_MODE); // fails on a link
+  const handle = await createFile(unfinished);
   try {
     const result = await write(handle);
     await handle.sync();
@@ -35,6 +34,21 @@ export async function writeAtomically<T>(
     await unlink(unfinished).catch(() => undefined);
     throw error;
   }
+}
+
+async function createFile(path: string): Promise<FileHandle> {
+  await unlink(path).catch(() => undefined); // of a crashed process with this id, or a link
+  return open(path, 'wx', OWNER_ONLY_MODE); // fails on a link
+}
+
+/** Creates a file beside this one and removes it. @throws what `writeAtomically` would */
+export async function tryWriting(file: string): Promise<void> {
+  const found = await lstat(file).catch(() => undefined);
+  if (found?.isDirectory()) throw new Error('it is a directory');
+  const trial = `${file}.${process.pid}.trial`;
+  const handle = await createFile(trial);
+  await handle.close();
+  await unlink(trial);
 }
 
 /** What a system or a file system answers that cannot sync a folder: its renames are as safe as they can be. */

@@ -40,15 +40,21 @@ export interface ReloadWarning {
   readonly warning: string;
 }
 
+/** Limits by name that were not there before, and that are no more: a rename is one of each. */
+export interface ReloadChanges {
+  readonly added: readonly string[];
+  readonly removed: readonly string[];
+}
+
 /** The result of a reload: the file that was read, the number of limits, and how many of them kept their state. */
 export type ReloadResult =
-  | {
+  | ({
       readonly ok: true;
       readonly file?: string | undefined;
       readonly limits: number;
       readonly kept: number;
       readonly warnings: readonly ReloadWarning[];
-    }
+    } & ReloadChanges)
   | { readonly ok: false; readonly problems: readonly string[] };
 
 export interface BackendPageView {

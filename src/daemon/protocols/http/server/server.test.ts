@@ -472,7 +472,7 @@ describe('HTTP admin endpoints', () => {
     const reload = async () => {
       times++;
       return times === 1
-        ? { ok: true as const, limits: 2, kept: 1, warnings: [] }
+        ? { ok: true as const, limits: 2, kept: 1, warnings: [], added: [], removed: [] }
         : { ok: false as const, problems: ['line 3', 'line 4'] };
     };
     const { sendRequest } = await start({ reload });
@@ -480,7 +480,7 @@ describe('HTTP admin endpoints', () => {
       ok: true,
       limits: 2,
       kept: 1,
-      warnings: [],
+      ...{ warnings: [], added: [], removed: [] },
     });
     const bad = await sendRequest('/reload', { method: 'POST' });
     expect([bad.status, bad.json.detail]).toEqual([422, 'line 3\nline 4']);

@@ -1,0 +1,30 @@
+/**
+ * A snapshot that was written on a clock which has been set back since: its instants move along, as if it was written now.
+ *
+ *     clock of the writer   ──●────────●────┤ savedAt          age of each call at that instant: known
+ *     clock of the reader   ──●────────●────┤ now              the same age: nothing was refilled, nothing is held longer
+ */
+
+import type { Millis } from '../core/clock.ts';
+import { type Policy, setBackKey } from '../policies/policy.ts';
+import type { TableSnapshot } from './backend.ts';
+
+export function setBackTable(
+  { entries, debtUntil }: TableSnapshot,
+  policy: Policy,
+  byMs: Millis,
+  now: Millis,
+): TableSnapshot {
+  const stride = policy.width + 1; // the hash is before the state
+  const moved = entries.slice();
+  for (let at = 0; at + stride <= moved.length; at += stride)
+    setBackKey(policy, moved, at + 1, byMs, now);
+  const scratch = new Float64Array(policy.width);
+  const moveDebt = (until: Millis): Millis => {
+    if (until <= now + byMs) return -Infinity; // over before the snapshot was written
+    policy.init(scratch, 0, now + byMs, until);
+    setBackKey(policy, scratch, 0, byMs, now);
+    return policy.evictableAt(scratch, 0);
+  };
+  return { entries: moved, debtUntil: debtUntil?.map(moveDebt) };
+}
