@@ -24,7 +24,7 @@ export interface ClientOptions {
   readonly tls?: boolean | ConnectionOptions | undefined;
   /** The daemon's `resp.password`, if it has one. */
   readonly password?: string | undefined;
-  /** How long a request waits for a reply after it was sent. Default 20 ms. */
+  /** How long a request waits for a reply after it was sent. Default 100 ms. */
   readonly deadline?: Duration | undefined;
   /** The decision without a reply: allow (fail open, the default) or deny (fail closed). */
   readonly onUnavailable?: 'allow' | 'deny' | undefined;
@@ -42,7 +42,7 @@ export interface ClientOptions {
 
 export type ClientSettings = ReturnType<typeof readSettings>;
 
-const DEFAULT_DEADLINE_MS: Millis = 20;
+const DEFAULT_DEADLINE_MS: Millis = 100;
 const DEFAULT_INITIAL_DELAY_MS: Millis = 100;
 const DEFAULT_MAX_DELAY_MS: Millis = 5_000;
 const DEFAULT_MAX_PENDING = 10_000;
