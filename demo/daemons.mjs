@@ -80,13 +80,13 @@ class Daemon {
 
   /** Whether a call is allowed; undefined if the daemon is unavailable. */
   async allows(key) {
-    const { verdict, unavailable } = await this.#client.check(key);
-    return unavailable ? undefined : verdict === 'allow';
+    const decision = await this.#client?.check(key);
+    return decision && !decision.unavailable ? decision.verdict === 'allow' : undefined;
   }
 
   /** Remaining calls of a key, negative if it has debt; undefined if the daemon is unavailable. */
   async remaining(key) {
-    const inspected = await this.#client.inspect(key);
+    const inspected = await this.#client?.inspect(key);
     return inspected?.limits[0].remaining;
   }
 
@@ -126,7 +126,9 @@ class Daemon {
 
   async #ended() {
     if (this.isRunning) await once(this.#process, 'exit');
-    await this.#client?.close();
+    const client = this.#client;
+    this.#client = undefined; // a closed client denies
+    await client?.close();
   }
 }
 
