@@ -1,6 +1,6 @@
 /** Finds the command on the command line and runs it. Every usage error prints one line. */
 
-import { AddressInUseError, SluiceError } from '../core/errors.ts';
+import { InUseError, SluiceError } from '../core/errors.ts';
 import type { BackendModule } from '../daemon/backends/registry.ts';
 import { commandsOf } from './commands.ts';
 import {
@@ -8,8 +8,8 @@ import {
   type CommandEntry,
   CommandError,
   type CommandGroup,
-  EXIT_ADDRESS_IN_USE,
   EXIT_CANNOT_RUN,
+  EXIT_IN_USE,
   EXIT_OK,
   type Terminal,
 } from './framework/command.ts';
@@ -92,7 +92,7 @@ function runCommand(
   const printError = (error: unknown): number => {
     if (!(error instanceof CommandError || error instanceof SluiceError)) throw error;
     terminal.error(`${path}: ${error.message}`);
-    return error instanceof AddressInUseError ? EXIT_ADDRESS_IN_USE : EXIT_CANNOT_RUN;
+    return error instanceof InUseError ? EXIT_IN_USE : EXIT_CANNOT_RUN;
   };
   try {
     const code = command.run(args, terminal);

@@ -77,8 +77,8 @@ export type Denial = Extract<Decision, { verdict: 'deny' }> & {
   readonly detail?: string;
 };
 
-/** Another process listens on the address: a later attempt may succeed, so this is no mistake in the configuration. */
-export class AddressInUseError extends ConfigError {}
+/** Another process uses the address or the file: a later attempt may succeed, so this is no mistake in the configuration. */
+export class InUseError extends ConfigError {}
 
 /** A throttled call was refused. Carries the decision, so that callers can honour `retryAfterMs`. */
 export class DeniedError extends SluiceError {

@@ -4,7 +4,7 @@
  */
 
 import type { Clock } from '../core/clock.ts';
-import { ConfigError, errorMessageOf } from '../core/errors.ts';
+import { ConfigError, errorMessageOf, InUseError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { type LockResult, lockPathOf } from './files/file-lock.ts';
 import { tryWriting } from './files/state-file.ts';
@@ -71,7 +71,7 @@ export class SnapshotClaim {
       return NOTHING;
     }
     const expected = `a file of its own for each daemon: ${lock.owner} uses this one (${lockPathOf(file)})`;
-    throw new ConfigError('snapshot.file', expected, file);
+    throw new InUseError('snapshot.file', expected, file);
   }
 }
 

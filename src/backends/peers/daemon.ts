@@ -7,7 +7,7 @@
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { completesWithin } from '../../core/deadline.ts';
-import { AddressInUseError, ConfigError, errorMessageOf } from '../../core/errors.ts';
+import { ConfigError, errorMessageOf, InUseError } from '../../core/errors.ts';
 import type { Log, LogFields } from '../../core/log.ts';
 import type {
   BackendModule,
@@ -123,7 +123,7 @@ function runPeers(
       const opened = node.open().catch((error: unknown) => {
         const expected = `an address to listen at (${errorMessageOf(error)})`;
         const isInUse = (error as NodeJS.ErrnoException).code === 'EADDRINUSE';
-        throw new (isInUse ? AddressInUseError : ConfigError)('peers', expected, through);
+        throw new (isInUse ? InUseError : ConfigError)('peers', expected, through);
       });
       await completesWithin(clock, OPEN_TIMEOUT_MS, opened);
       if (node.view().isOpen && !(await completesWithin(clock, SYNC_TIMEOUT_MS, node.synced)))

@@ -2,7 +2,7 @@
  * The interface of a command: arguments in, text out, an exit code. It has no access to process and terminal, so tests run
  * it as a user would.
  *
- * Exit codes: 0 success · 1 the check failed · 2 usage error · 69 an address is in use (EX_UNAVAILABLE of sysexits.h).
+ * Exit codes: 0 success · 1 the check failed · 2 usage error · 69 an address or file is in use (EX_UNAVAILABLE of sysexits.h).
  */
 
 import { existsSync, readFileSync, realpathSync, writeFileSync } from 'node:fs';
@@ -15,7 +15,7 @@ export const EXIT_OK = 0;
 export const EXIT_CHECK_FAILED = 1;
 export const EXIT_CANNOT_RUN = 2;
 /** Another attempt may succeed: a service manager restarts the daemon. */
-export const EXIT_ADDRESS_IN_USE = 69;
+export const EXIT_IN_USE = 69;
 
 export interface Terminal {
   print(line: string): void;

@@ -10,7 +10,7 @@ import {
   type Server as TlsServer,
 } from 'node:tls';
 import { type Millis, systemClock } from '../../core/clock.ts';
-import { AddressInUseError, ConfigError, errorMessageOf } from '../../core/errors.ts';
+import { ConfigError, errorMessageOf, InUseError } from '../../core/errors.ts';
 import {
   formatListenAddress,
   type ListenAddress,
@@ -188,7 +188,7 @@ async function openListener(
     if (error instanceof ConfigError) throw error;
     const expected = expectedAddress(listen, error as NodeJS.ErrnoException);
     const isInUse = (error as NodeJS.ErrnoException).code === 'EADDRINUSE';
-    const Failure = isInUse ? AddressInUseError : ConfigError;
+    const Failure = isInUse ? InUseError : ConfigError;
     throw new Failure(configPathOf(protocol), expected, formatListenAddress(listen));
   }
   server.on('error', () => {}); // accepting one connection failed, most likely for lack of file descriptors
