@@ -6,8 +6,10 @@
  *
  * A check must never be what a service fails by. If the daemon does not reply within the deadline, `onUnavailable`
  * decides. After a failure no request is sent during the backoff, and decisions come at once. An outage never
- * rejects a promise. A burst of calls, or a process that is too busy to read replies, is not an outage. An error reply is not an outage: a client could cause one by a long key, and get past its limit.
- * So the call is denied. A mistake of the program (an unknown limit, a wrong password or port) rejects the promise.
+ * rejects a promise.
+ *
+ * A burst of calls, or a process that is too busy to read replies, is not an outage. Nor is an error reply: a client
+ * could cause one by a long key, and get past its limit. So the call is denied. A mistake of the program (an unknown limit, a wrong password or port) rejects the promise.
  *
  * `commands.ts` encodes a call, `request-pipeline.ts` sends it and matches replies, this file says what a reply means.
  */

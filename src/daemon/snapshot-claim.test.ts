@@ -1,6 +1,13 @@
 /** Which daemon has a snapshot file: a second one is refused, at its start and by a reload. */
 
-import { existsSync, mkdirSync, readdirSync, renameSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  renameSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { createServer } from 'node:net';
 import { afterEach, expect, test } from 'vitest';
 import { virtualDaemons } from '../../test/support/virtual-daemon.ts';
@@ -42,6 +49,8 @@ test('lock: no other file is removed, and a path that cannot be a socket is no e
   writeFileSync(place('state.lock'), 'mine');
   expect(await lock(place('state'))).toEqual({ problem: expect.stringContaining('not a socket') });
   expect(existsSync(place('state.lock'))).toBe(true);
+  symlinkSync(place('missing'), place('link.lock'));
+  expect(await lock(place('link'))).toEqual({ problem: expect.stringContaining('not a socket') });
   expect(await lock(place('x'.repeat(200)))).toHaveProperty('problem');
   expect(await lock(place('missing/state'))).toHaveProperty('problem');
 });

@@ -400,8 +400,8 @@ test('override: the error of a key that no limit counts by itself says so', asyn
   );
   const override = (key: string, limit?: string) => () =>
     controls.override({ key, rate: '1/s', for: '1h', ...(limit && { limit }) });
-  expect(override('nobody')).toThrow(
-    'expected `key` to be a key that a limit matches, or `limit` as one of a, g: none matches the key, got "nobody"',
+  expect(override('unmatched')).toThrow(
+    'expected `key` to be a key that a limit matches, or `limit` as one of a, g: none matches the key, got "unmatched"',
   );
   expect(override('g:1')).toThrow(/`key` .*only g applies .* one count for all keys, got "g:1"/);
   expect(override('g:1', 'g')).toThrow('expected `limit` to be a limit that counts each key');

@@ -14,7 +14,7 @@ import type { Clock, Millis } from '../../core/clock.ts';
 import { completesWithin } from '../../core/deadline.ts';
 import { errorMessageOf } from '../../core/errors.ts';
 
-/** The lock, who has it, or why there can be none here. */
+/** The lock, its owner, or why there can be none here. */
 export type LockResult =
   | { readonly release: () => Promise<void> }
   | { readonly owner: string }
@@ -49,10 +49,10 @@ export async function lockFile(file: string, clock: Clock): Promise<LockResult> 
     if (typeof owner !== 'string') return owner;
     if (owner !== '') return { owner };
   }
-  return { problem: 'another daemon starts at the same time' };
+  return { owner: 'a daemon that starts at the same time' };
 }
 
-/** Tells its process id to those that ask. It keeps no process alive. */
+/** Sends its process id to each connection. It keeps no process alive. */
 async function listen(path: string): Promise<Server> {
   const server = createServer((socket) => {
     socket.on('error', () => {});
@@ -83,10 +83,16 @@ async function ownerOf(path: string, clock: Clock): Promise<string | { readonly 
   socket.destroy();
   const error = isDone ? await done : undefined;
   if (!error) return `process ${/^\d+/.exec(said)?.[0] ?? 'unknown'}`;
-  if (error.code === 'ENOENT') return '';
-  if (error.code !== 'ECONNREFUSED') return { problem: errorMessageOf(error) };
+  if (error.code !== 'ECONNREFUSED' && error.code !== 'ENOENT')
+    return { problem: errorMessageOf(error) };
   const found = await lstat(path).catch(() => undefined);
-  if (found && !found.isSocket()) return { problem: `${path} is not a socket` };
-  await unlink(path).catch(() => undefined);
+  if (!found) return ''; // its owner has just stopped
+  if (!found.isSocket()) return { problem: `${path} is not a socket` };
+  try {
+    await unlink(path);
+  } catch (problem) {
+    if ((problem as NodeJS.ErrnoException).code !== 'ENOENT')
+      return { problem: errorMessageOf(problem) };
+  }
   return '';
 }
