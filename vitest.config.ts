@@ -1,46 +1,22 @@
-import { defineConfig } from 'vitest/config';
+import { configDefaults, defineConfig } from 'vitest/config';
+import { LongestFirst } from './test/setup/longest-first.ts';
+import { MachineReporter } from './test/setup/reporter.ts';
 import { WAIT_TIMEOUT_MS } from './test/support/wait-timeout.ts';
 
-/** Files that spend most of their time waiting: for leases to expire, servers to fail over, or a browser. */
-const WAITING = [
-  'src/backends/pool/{etcd,redis,nats}-store.test.ts',
-  'src/backends/pool/redis-{members,cluster}.test.ts',
-  'src/backends/redis/{cluster,backend,modes,fair-queue}.test.ts',
-  'src/backends/etcd/options.test.ts',
-  'src/backends/durable-objects/backend.test.ts',
-  'test/soak-{faults,pool,peers,etcd,groups}.test.ts',
-  'test/daemon-{waiting,peers,pool}.test.ts',
-  'test/{durable-objects,upstash-workers,page-browser,joint-kill,semaphore-kill}.test.ts',
-  'test/{operator,gateways,service,monitoring,real-servers,demo}.test.ts',
-];
+/** Tests that need a browser, a gateway, another runtime, minutes, or a machine that is not too slow: test/README.md. */
+export const SYSTEM_TESTS = '**/*.system.test.ts';
 
 export default defineConfig({
   test: {
-    globalSetup: './test/support/setup.ts',
-    setupFiles: './test/support/wait-for.ts',
+    include: ['src/**/*.test.ts', 'test/**/*.test.ts'],
+    exclude: [...configDefaults.exclude, SYSTEM_TESTS],
+    globalSetup: './test/setup/lend-servers.ts',
+    setupFiles: './test/setup/each-file.ts',
+    reporters: ['default', new MachineReporter()],
+    sequence: { sequencer: LongestFirst },
+    maxWorkers: 4, // many files wait most of the time
     testTimeout: 60_000,
     hookTimeout: 60_000, // hooks start servers and daemons
     expect: { poll: { timeout: WAIT_TIMEOUT_MS } },
-    projects: [
-      {
-        extends: true,
-        test: {
-          name: 'busy',
-          include: ['src/**/*.test.ts', 'test/**/*.test.ts'],
-          exclude: WAITING,
-          maxWorkers: 2, // many need a core for themselves
-          sequence: { groupOrder: 1 },
-        },
-      },
-      {
-        extends: true,
-        test: {
-          name: 'waiting',
-          include: WAITING,
-          maxWorkers: 5,
-          sequence: { groupOrder: 2 },
-        },
-      },
-    ],
   },
 });

@@ -15,6 +15,9 @@ export interface Service {
   stop(): Promise<void>;
 }
 
+/** Suspends a process, and returns when all its threads have stopped. */
+export function pause(pid: number): void;
+
 export const ANNOUNCES: Readonly<Record<'redis' | 'nats' | 'etcd', string>>;
 
 /** A server has exited before it was ready. */

@@ -108,10 +108,7 @@ export function spawnServer(command, args, { announces = '', isReady = () => tru
       await ended;
     },
     killNow: () => child.kill('SIGKILL'),
-    pause() {
-      child.kill('SIGSTOP');
-      waitUntilStopped(child.pid);
-    },
+    pause: () => pause(child.pid),
     resume: () => child.kill('SIGCONT'),
   };
 }
@@ -167,8 +164,9 @@ export async function startTogether(starting) {
   throw failed.reason;
 }
 
-/** SIGSTOP takes a moment: until every thread is stopped, the server may still reply. */
-function waitUntilStopped(pid) {
+/** Suspends a process. SIGSTOP takes a moment: until every thread is stopped, a server may still reply. */
+export function pause(pid) {
+  process.kill(pid, 'SIGSTOP');
   const deadline = performance.now() + 5000;
   while (!isStopped(pid)) {
     if (performance.now() > deadline) throw new Error(`process ${pid} is not stopped within 5 s`);

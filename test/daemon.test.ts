@@ -15,7 +15,7 @@ import {
   type RunningDaemon,
   waitUntil,
 } from './support/daemon.ts';
-import { hasShellTools, redisServer } from './support/services.ts';
+import { redisServer } from './support/services.ts';
 
 const { start, place, end } = daemonFixture();
 
@@ -311,25 +311,6 @@ describe('TLS', () => {
     await expect(start(['--config', config])).rejects.toThrow(
       /expected `listen.line.tls` to be files that can be read \(ENOENT.*nowhere.pem/,
     );
-  });
-});
-
-describe.skipIf(!hasShellTools())('line protocol from a shell', () => {
-  const replyTo = (command: string, ...args: string[]): string =>
-    execFileSync(command, args, {
-      input: 'C\nC\n204.112.101.1\n',
-      encoding: 'utf8',
-      timeout: 10_000,
-    });
-
-  test('works with nc and socat, over TCP and a Unix socket', async () => {
-    const socket = join(place().path, 'line.sock');
-    const daemon = await start([...EPHEMERAL, '--line', socket, '--burst', '3']);
-    const port = String(daemon.port('line'));
-    expect(replyTo('nc', '-N', '127.0.0.1', port)).toBe('OK\nOK\nOK\n');
-    expect(replyTo('nc', '-N', '-U', socket)).toBe('OK\nNO\nOK\n');
-    expect(replyTo('socat', '-t5', '-', `TCP:127.0.0.1:${port}`)).toBe('NO\nNO\nOK\n');
-    expect(replyTo('socat', '-t5', '-', `UNIX-CONNECT:${socket}`)).toBe('NO\nNO\nNO\n');
   });
 });
 

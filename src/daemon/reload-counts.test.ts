@@ -3,8 +3,9 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
+import { borrowRedis } from '../../test/support/borrowed-servers.ts';
 import { createTempDir } from '../../test/support/daemon.ts';
-import { redisServer, startRedis } from '../../test/support/services.ts';
+import { redisServer } from '../../test/support/services.ts';
 import { VirtualClock } from '../testing/index.ts';
 import { parseConfigText } from './config/file.ts';
 import { Daemon } from './daemon.ts';
@@ -228,7 +229,7 @@ test('restart: a quota keeps what was used until its period ends', async () => {
 test.skipIf(!redisServer())(
   'reload: a Redis that hangs delays it by one deadline, whatever the number of changed limits',
   async () => {
-    const redis = await startRedis();
+    const redis = await borrowRedis();
     cleanups.push(() => redis.stop());
     const limits = (rate: number): string => {
       const rule = `bucket: { rate: ${rate}/h, burst: 9 }, redis: { url: 'redis://127.0.0.1:${redis.port}', onUnavailable: deny }`;

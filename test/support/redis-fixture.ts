@@ -5,8 +5,9 @@ import { type RedisOptions, redis } from '../../src/backends/redis/options.ts';
 import type { RemoteLimiter } from '../../src/limiter/async-limiter.ts';
 import { limiter } from '../../src/limiter/limiter.ts';
 import type { Limit } from '../../src/policies/limit.ts';
+import { borrowRedis } from './borrowed-servers.ts';
 import type { RedisConnection } from './redis-clients.ts';
-import { redisCli, type Service, startRedis } from './services.ts';
+import { redisCli, type Service } from './services.ts';
 
 export interface RedisFixture {
   readonly service: Service;
@@ -34,7 +35,7 @@ export function redisFixture(connect: (port: number) => Promise<RedisConnection>
   const cli = (...words: string[]): string => redisCli(service.port, ...words);
 
   beforeAll(async () => {
-    service = await startRedis();
+    service = await borrowRedis();
     clients = await Promise.all([connect(service.port), connect(service.port)]);
   });
   afterAll(async () => {

@@ -1,11 +1,11 @@
 /**
- * Other runtimes from npm packages (test/runtimes/package.json), installed at the first use.
+ * Other runtimes from npm packages (test/runtimes/package.json), installed by `npm run test:system`.
  *
  * A program of test/runtimes/programs/ runs in a folder outside the repository, in which only the package `sluice` is
  * installed, and prints one line of JSON.
  */
 
-import { execFile, spawnSync } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import {
   cpSync,
   existsSync,
@@ -18,6 +18,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
+import { skipOrFail } from './services.ts';
 
 const PACKAGES = 'test/runtimes/node_modules';
 
@@ -42,14 +43,11 @@ export function runtimePath(runtime: string): string {
   throw new Error(`expected a runtime of test/runtimes/package.json (${known}), got ${runtime}`);
 }
 
-/** Whether the runtimes are there, installed if need be. Only Linux on x64 has them; CI fails without. */
+/** Whether the runtimes are there. Only Linux on x64 has them; CI fails without. */
 export function hasRuntimes(): boolean {
-  if (!areInstalled()) spawnSync('npm', ['ci', '--prefix', 'test/runtimes'], { stdio: 'ignore' });
-  if (areInstalled()) return true;
-  const message = 'other runtimes could not be installed: npm ci --prefix test/runtimes';
-  if (process.env.CI === 'true') throw new Error(message);
-  console.warn(`\n*** SKIPPED: ${message} ***\n`);
-  return false;
+  const isThere = areInstalled();
+  if (!isThere) skipOrFail('other runtimes are not installed: npm ci --prefix test/runtimes');
+  return isThere;
 }
 
 /** A folder with the programs, in which the package is installed; removed by `remove`. */

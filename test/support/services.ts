@@ -1,8 +1,7 @@
 /**
- * Real servers for the tests: found or installed, started on a free port in a temporary folder,
- * and stopped by their process id when the tests are over.
+ * Real servers for the tests: started on a free port in a temporary folder, and stopped by their process id.
  *
- * Without a server, a run with CI=true fails; elsewhere its suites are skipped with a warning.
+ * A suite whose server is not installed is skipped with a line that says how to get it; with CI=true it fails.
  */
 
 import { execFileSync, spawnSync } from 'node:child_process';
@@ -18,67 +17,30 @@ import {
   startTogether,
   withFreePorts,
 } from '../../bench/server-process.mjs';
+import { commandOf, howToInstall } from '../setup/tools.mjs';
 
 export { freePort, freePorts, freeUdpPorts } from '../../bench/ports.mjs';
 export type { Service } from '../../bench/server-process.mjs';
 
 const START_TIMEOUT_MS = 15_000;
 
-/** Commands without `--version`. */
-const VERSION_FLAG: Readonly<Record<string, string>> = {
-  nginx: '-v',
-  haproxy: '-v',
-  caddy: 'version',
-  nc: '-h',
-  socat: '-V',
-  ip: '-V',
-};
-
-const hasCommand = (command: string): boolean =>
-  spawnSync(command, [VERSION_FLAG[command] ?? '--version']).status === 0;
-
-/** The first of these commands that exists; without one, installs `pack` if run as root. */
-function findOrInstall(names: readonly string[], pack: string): string | undefined {
-  const found = names.find(hasCommand);
-  if (found !== undefined || process.getuid?.() !== 0) return found;
-  const options = {
-    stdio: 'ignore',
-    // A package must not start its server: the tests start their own.
-    env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive', RUNLEVEL: '1' },
-  } as const;
-  const quietly = ['-y', '--no-install-recommends', '-o', 'Dpkg::Options::=--force-confold'];
-  spawnSync('apt-get', ['update'], options);
-  spawnSync('apt-get', ['install', ...quietly, pack], options);
-  return names.find(hasCommand);
-}
-
-/** Warns that suites are skipped, or fails in CI. */
-function skipOrFail(what: string, pack: string): undefined {
-  const message = `${what} was not found and could not be installed: install the package ${pack}`;
+/** Says that suites are skipped, or fails in CI. */
+export function skipOrFail(message: string): undefined {
   if (process.env.CI === 'true') throw new Error(message);
-  console.warn(`\n*** SKIPPED: ${message} ***\n`);
+  console.warn(`SKIPPED: ${message}`);
   return undefined;
 }
 
-/** Looks for a server's command once, at its first use. */
-function lazyServerCommand(
-  names: readonly string[],
-  what: string,
-  pack: string,
-): () => string | undefined {
+/** Looks for a command once, at its first use; undefined if there is none. */
+function lazyCommand(tool: string): () => string | undefined {
   let command: string | undefined | false = false;
   return () => {
-    if (command === false) command = findOrInstall(names, pack) ?? skipOrFail(what, pack);
+    if (command === false) command = commandOf(tool) ?? skipOrFail(howToInstall(tool));
     return command;
   };
 }
 
-/** The command that starts Redis; undefined if there is none. */
-export const redisServer = lazyServerCommand(
-  ['redis-server', 'valkey-server'],
-  'Redis',
-  'redis-server',
-);
+export const redisServer = lazyCommand('redis');
 
 /** A Redis without persistence, unless `args` enable it. */
 export const startRedis = (...args: string[]): Promise<Service> => startRedisWith(args);
@@ -116,8 +78,7 @@ async function startRedisWith(
   });
 }
 
-/** The command that starts a NATS server; undefined if there is none. */
-export const natsServer = lazyServerCommand(['nats-server'], 'NATS', 'nats-server');
+export const natsServer = lazyCommand('nats');
 
 /** A NATS server without JetStream. */
 export const startNats = (): Promise<Service> => startNatsWith(() => []);
@@ -136,8 +97,7 @@ async function startNatsWith(argsIn: (folder: string) => string[]): Promise<Serv
   });
 }
 
-/** The command that starts etcd; undefined if there is none. */
-export const etcdServer = lazyServerCommand(['etcd'], 'etcd', 'etcd-server');
+export const etcdServer = lazyCommand('etcd');
 
 /** An etcd cluster of one. */
 export async function startEtcd(): Promise<Service> {
@@ -177,12 +137,10 @@ export function hasNamespaces(): boolean {
 }
 
 function tryNamespaces(): boolean {
-  if ((findOrInstall(['ip'], 'iproute2') ?? skipOrFail('ip', 'iproute2')) === undefined)
-    return false;
   const name = `sluice-try-${process.pid}`;
   const isAllowed = spawnSync('ip', ['netns', 'add', name]).status === 0;
   if (isAllowed) spawnSync('ip', ['netns', 'delete', name]);
-  else console.warn('\n*** SKIPPED: network namespaces are not permitted on this machine ***\n');
+  else console.warn('SKIPPED: `ip netns add` fails: it needs root and the package iproute2');
   return isAllowed;
 }
 
@@ -216,45 +174,28 @@ export function startNamespace(address: string): Namespace {
 
 let namespaces = 0;
 
-let shellTools: boolean | undefined;
+const netcat = lazyCommand('netcat');
+const socat = lazyCommand('socat');
 
 /** Whether the shell has socket tools: OpenBSD's nc, and socat. */
-export function hasShellTools(): boolean {
-  shellTools ??=
-    (findOrInstall(['nc'], 'netcat-openbsd') ?? skipOrFail('nc', 'netcat-openbsd')) !== undefined &&
-    (findOrInstall(['socat'], 'socat') ?? skipOrFail('socat', 'socat')) !== undefined;
-  return shellTools;
-}
+export const hasShellTools = (): boolean => netcat() !== undefined && socat() !== undefined;
 
-/** The command that sends messages to systemd; undefined if there is none. */
-export const systemdNotify = lazyServerCommand(['systemd-notify'], 'systemd-notify', 'systemd');
+export const systemdNotify = lazyCommand('systemdNotify');
 
-/** The Python that has redis-py; undefined if there is none. The package belongs to the one of the system. */
-export function pythonWithRedis(): string | undefined {
-  const hasRedis = (python: string): boolean =>
-    spawnSync(python, ['-c', 'import redis']).status === 0;
-  const find = (): string | undefined => ['python3', '/usr/bin/python3'].find(hasRedis);
-  if (find() === undefined) findOrInstall([], 'python3-redis');
-  return find() ?? skipOrFail('redis-py', 'python3-redis');
-}
+/** The Python that has redis-py. */
+export const pythonWithRedis = lazyCommand('redisPy');
 
-/** The C compiler; undefined if there is none. */
-export const cCompiler = lazyServerCommand(['cc', 'gcc', 'clang'], 'a C compiler', 'gcc');
+export const cCompiler = lazyCommand('compiler');
 
-/** The command that checks shell scripts; undefined if there is none. */
-export const shellcheck = lazyServerCommand(['shellcheck'], 'ShellCheck', 'shellcheck');
+export const shellcheck = lazyCommand('shellcheck');
 
-/** The command that installs Debian packages; undefined if there is none. */
-export const dpkg = lazyServerCommand(['dpkg'], 'dpkg', 'dpkg');
+export const dpkg = lazyCommand('dpkg');
 
-/** The command that checks metrics and alert rules; undefined if there is none. */
-export const promtool = lazyServerCommand(['promtool'], 'promtool', 'prometheus');
+export const promtool = lazyCommand('promtool');
 
-/** The browser; undefined if there is none. */
-export const chromiumBrowser = lazyServerCommand(['chromium'], 'Chromium', 'chromium');
+export const chromiumBrowser = lazyCommand('chromium');
 
-/** The command that starts nginx; undefined if there is none. */
-export const nginxServer = lazyServerCommand(['nginx'], 'nginx', 'nginx-light');
+export const nginxServer = lazyCommand('nginx');
 
 /** An nginx with all its files in its folder; `http` is the content of its http block. */
 export async function startNginx(
@@ -288,8 +229,7 @@ ${http}
 `;
 }
 
-/** The command that starts HAProxy; undefined if there is none. */
-export const haproxyServer = lazyServerCommand(['haproxy'], 'HAProxy', 'haproxy');
+export const haproxyServer = lazyCommand('haproxy');
 
 /** A HAProxy with this configuration. */
 export const startHaproxy = (config: (port: number) => string): Promise<Service> => {
@@ -306,8 +246,7 @@ export const startHaproxy = (config: (port: number) => string): Promise<Service>
   });
 };
 
-/** The command that starts Caddy; undefined if there is none. */
-export const caddyServer = lazyServerCommand(['caddy'], 'Caddy', 'caddy');
+export const caddyServer = lazyCommand('caddy');
 
 /** A Caddy with these sites, without certificates and without its admin interface. */
 export const startCaddy = (sites: (port: number) => string): Promise<Service> =>

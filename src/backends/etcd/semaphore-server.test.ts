@@ -1,13 +1,14 @@
 /** A concurrency limit in a real etcd: names, leases and foreign values of its entries. */
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import { borrowEtcd } from '../../../test/support/borrowed-servers.ts';
 import {
   ALL_KEYS,
   addressOf,
   etcdCall,
   startDroppingProxy,
 } from '../../../test/support/etcd-gateway.ts';
-import { etcdServer, type Service, startEtcd } from '../../../test/support/services.ts';
+import { etcdServer, type Service } from '../../../test/support/services.ts';
 import { systemClock } from '../../core/clock.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
@@ -25,7 +26,7 @@ describe.skipIf(etcdServer() === undefined)('concurrency limit in etcd', () => {
     return api;
   };
   beforeAll(async () => {
-    server = await startEtcd();
+    server = await borrowEtcd();
   });
   afterAll(() => server?.stop());
   beforeEach(async () => {

@@ -1,31 +1,17 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
-import { poolOutageTest } from '../../../test/support/pool-outage.ts';
+import { etcdStage } from '../../../test/support/pool-stages.ts';
 import { poolStoreContract } from '../../../test/support/pool-store-contract.ts';
 import { etcdServer, freePort, type Service, startEtcd } from '../../../test/support/services.ts';
 import { systemClock } from '../../core/clock.ts';
 import { etcdStore } from './etcd-store.ts';
 
-async function stage() {
-  const server = await startEtcd();
-  const endpoints = [`http://127.0.0.1:${server.port}`];
-  return {
-    server,
-    clock: systemClock,
-    advance: (ms: number) => sleep(ms),
-    store: (clock: typeof systemClock) => etcdStore({ endpoints, clock }),
-    stop: () => server.stop(),
-  };
-}
-
 const OPTIONS = { memberTimeoutMs: 1000, isStrict: false };
 const REQUEST = { id: 'a', seq: 1, using: { size: 0, rank: -1, round: 0 } };
 
 if (etcdServer() !== undefined) {
-  poolStoreContract('etcd', { isServer: true }, stage);
-  poolOutageTest('etcd', stage);
+  poolStoreContract('etcd', { isServer: true }, etcdStage);
 
   describe('etcd pool store', () => {
     let server: Service;

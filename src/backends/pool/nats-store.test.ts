@@ -1,36 +1,16 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { Kvm } from '@nats-io/kv';
 import { connect } from '@nats-io/transport-node';
 import { describe, expect, test } from 'vitest';
-import { poolOutageTest } from '../../../test/support/pool-outage.ts';
+import { natsStage } from '../../../test/support/pool-stages.ts';
 import { poolStoreContract } from '../../../test/support/pool-store-contract.ts';
-import { natsServer, startJetStream, startNats } from '../../../test/support/services.ts';
-import { systemClock } from '../../core/clock.ts';
+import { natsServer, startNats } from '../../../test/support/services.ts';
 import { natsStore } from './nats-store.ts';
-
-async function stage() {
-  const server = await startJetStream();
-  const options = { maxReconnectAttempts: -1, reconnectTimeWait: 50, reconnectJitter: 10 };
-  const connection = await connect({ servers: `127.0.0.1:${server.port}`, ...options });
-  return {
-    server,
-    connection,
-    clock: systemClock,
-    advance: (ms: number) => sleep(ms),
-    store: (clock: typeof systemClock) => natsStore(connection, { clock }),
-    async stop() {
-      await connection.close();
-      await server.stop();
-    },
-  };
-}
 
 const OPTIONS = { memberTimeoutMs: 1000, isStrict: false };
 const REQUEST = { id: 'a', seq: 1, using: { size: 0, rank: -1, round: 0 } };
 
 if (natsServer() !== undefined) {
-  poolStoreContract('NATS', { isServer: true }, stage);
-  poolOutageTest('NATS', stage);
+  poolStoreContract('NATS', { isServer: true }, natsStage);
 
   describe('NATS pool store', () => {
     test('NATS pool store: without JetStream a sync fails with the reason', async () => {
@@ -44,7 +24,7 @@ if (natsServer() !== undefined) {
     });
 
     test('NATS pool store: uses an existing bucket as it is', async () => {
-      const { connection, stop } = await stage();
+      const { connection, stop } = await natsStage();
       const kv = await new Kvm(connection).create('existing', { history: 5 });
       const store = natsStore(connection, { bucket: 'existing' });
       expect(await store.sync('p', REQUEST, OPTIONS)).toMatchObject({ active: 1 });
@@ -56,7 +36,7 @@ if (natsServer() !== undefined) {
 
     test('NATS pool store: refuses invalid options', async () => {
       expect(() => natsStore({} as never)).toThrow('`connection`');
-      const { connection, stop } = await stage();
+      const { connection, stop } = await natsStage();
       expect(() => natsStore(connection, { bucket: 'a.b' })).toThrow('`bucket`');
       expect(() => natsStore(connection, { deadline: 0 })).toThrow('`deadline`');
       await stop();

@@ -3,7 +3,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { poolStoreContract } from '../../../test/support/pool-store-contract.ts';
-import { ioRedis, nodeRedis, type RedisConnection } from '../../../test/support/redis-clients.ts';
+import { nodeRedis, type RedisConnection } from '../../../test/support/redis-clients.ts';
 import {
   freePort,
   redisCli,
@@ -86,12 +86,10 @@ const clientThat = (evalsha: () => Promise<unknown>): RedisClient => ({
   eval: evalsha,
 });
 
-const CONNECT = { 'node-redis': nodeRedis, ioredis: ioRedis };
-
 /** A separate Redis, which can be killed. */
-async function stageOf(connect: (port: number) => Promise<RedisConnection>) {
+async function stage() {
   const server = await startRedis();
-  const { client, disconnect } = await connect(server.port);
+  const { client, disconnect } = await nodeRedis(server.port);
   return {
     server,
     clock: systemClock,
@@ -120,9 +118,7 @@ describe.skipIf(redisServer() === undefined)('redis pool store', () => {
     await service?.stop();
   });
 
-  for (const [by, start] of Object.entries(CONNECT)) {
-    poolStoreContract(`Redis, through ${by}`, { isServer: true }, () => stageOf(start));
-  }
+  poolStoreContract('Redis, through node-redis', { isServer: true }, stage);
 
   test('redis pool store: the Lua agreement matches the TypeScript agreement', async () => {
     const client = await connect();

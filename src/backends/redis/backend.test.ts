@@ -1,12 +1,13 @@
 /** The Redis contract on one real server, with both supported clients. */
 
 import { describe } from 'vitest';
+import { borrowRedis } from '../../../test/support/borrowed-servers.ts';
 import { ioRedis, nodeRedis, type RedisConnection } from '../../../test/support/redis-clients.ts';
 import { redisContract } from '../../../test/support/redis-contract.ts';
-import { redisServer, startRedis } from '../../../test/support/services.ts';
+import { redisServer } from '../../../test/support/services.ts';
 
 const harnessFor = (connect: (port: number) => Promise<RedisConnection>) => async () => {
-  const service = await startRedis();
+  const service = await borrowRedis();
   return {
     servers: () => [service],
     connect: () => connect(service.port),
@@ -16,6 +17,6 @@ const harnessFor = (connect: (port: number) => Promise<RedisConnection>) => asyn
 };
 
 describe.skipIf(redisServer() === undefined)('redis backend, one server', () => {
-  redisContract('node-redis', harnessFor(nodeRedis));
+  redisContract('node-redis', harnessFor(nodeRedis), 'full');
   redisContract('ioredis', harnessFor(ioRedis));
 });

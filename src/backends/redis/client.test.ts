@@ -6,7 +6,8 @@ import type { Socket } from 'node:net';
 import { Redis } from 'ioredis';
 import { createClient } from 'redis';
 import { afterEach, describe, expect, test, vi } from 'vitest';
-import { redisServer, startRedis } from '../../../test/support/services.ts';
+import { borrowRedis } from '../../../test/support/borrowed-servers.ts';
+import { redisServer } from '../../../test/support/services.ts';
 import { redisChannel } from '../peers/redis-transport.ts';
 import { createSubscriber, type RedisClient } from './client.ts';
 
@@ -57,7 +58,7 @@ describe.skipIf(redisServer() === undefined)('second connection', () => {
   test.each(CASES)(
     '%s (%s): stopped during its DNS look-up, it leaves no socket open',
     async (_opener, _client, createOpener, connect) => {
-      const server = await startRedis();
+      const server = await borrowRedis();
       const { client, end } = await connect(server.port);
       const lookUp = dns.lookup;
       const heldLookUps: (() => void)[] = [];

@@ -1,9 +1,10 @@
 /** The fair queue under faults: no call hangs, and no waiter is lost. */
 
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import { borrowRedis } from '../../../test/support/borrowed-servers.ts';
 import { ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisFixture } from '../../../test/support/redis-fixture.ts';
-import { redisServer, startRedis } from '../../../test/support/services.ts';
+import { redisServer } from '../../../test/support/services.ts';
 import { type Clock, schedule, systemClock } from '../../core/clock.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
@@ -221,7 +222,7 @@ describe.skipIf(redisServer() === undefined).each([
 
 describe.skipIf(redisServer() === undefined)('fair queue by ioredis with a key prefix', () => {
   test('the next waiter gets its turn message', async () => {
-    const service = await startRedis();
+    const service = await borrowRedis();
     const { client, disconnect } = await ioRedis(service.port, 'app:');
     const backend = redis(client, { fairQueue: true, deadline: '5s' });
     const limit = { spacing: { every: 20 } };

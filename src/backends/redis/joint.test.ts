@@ -1,10 +1,11 @@
 /** `all([…])` of limits that share one Redis: one call, weights, prefetched tokens, queues, outages. */
 
 import { describe, expect, test, vi } from 'vitest';
+import { borrowEtcd } from '../../../test/support/borrowed-servers.ts';
 import { whilePaused } from '../../../test/support/paused.ts';
 import { nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisFixture } from '../../../test/support/redis-fixture.ts';
-import { etcdServer, redisServer, startEtcd } from '../../../test/support/services.ts';
+import { etcdServer, redisServer } from '../../../test/support/services.ts';
 import { seededRandom } from '../../core/random.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { all } from '../../limiter/composite-limiter.ts';
@@ -277,7 +278,7 @@ describe.skipIf(redisServer() === undefined)('all of limits in Redis', () => {
     test.skipIf(etcdServer() === undefined)(
       'with etcd: a refusal of either charges neither',
       async () => {
-        const server = await startEtcd();
+        const server = await borrowEtcd();
         try {
           const endpoints = [`http://127.0.0.1:${server.port}`];
           const make = (burst: number, name: string): RemoteLimiter => {

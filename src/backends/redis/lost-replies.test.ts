@@ -2,10 +2,11 @@
 
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
+import { borrowRedis } from '../../../test/support/borrowed-servers.ts';
 import { type LossyProxy, startLossyProxy } from '../../../test/support/lossy-proxy.ts';
 import { ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisFixture } from '../../../test/support/redis-fixture.ts';
-import { redisCli, redisServer, type Service, startRedis } from '../../../test/support/services.ts';
+import { redisCli, redisServer, type Service } from '../../../test/support/services.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import type { Limit } from '../../policies/limit.ts';
@@ -90,7 +91,7 @@ describe.skipIf(redisServer() === undefined)('ioredis with its default options',
   const limiters: RemoteLimiter[] = [];
 
   beforeAll(async () => {
-    service = await startRedis();
+    service = await borrowRedis();
     proxy = await startLossyProxy(service.port);
     client = new Redis(proxy.port, '127.0.0.1'); // sends a command without a reply again after a reconnect
     client.on('error', () => {});

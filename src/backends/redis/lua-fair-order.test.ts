@@ -1,7 +1,8 @@
 /** The order fair in Lua: serves as the queue of one process does, and leaves nothing behind. */
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { redisCli, redisServer, type Service, startRedis } from '../../../test/support/services.ts';
+import { borrowRedis } from '../../../test/support/borrowed-servers.ts';
+import { redisCli, redisServer, type Service } from '../../../test/support/services.ts';
 import { type Flow, readFlow } from '../../core/flow.ts';
 import { seededRandom } from '../../core/random.ts';
 import { FairWaitQueue } from '../../limiter/fair-wait-queue.ts';
@@ -34,7 +35,7 @@ interface One {
 describe.skipIf(redisServer() === undefined)('fair order in Lua', () => {
   let service: Service;
   beforeAll(async () => {
-    service = await startRedis();
+    service = await borrowRedis();
   });
   afterAll(() => service.stop());
 

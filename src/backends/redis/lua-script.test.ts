@@ -3,7 +3,8 @@
 import fc from 'fast-check';
 import { createClient, RESP_TYPES } from 'redis';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { redisServer, type Service, startRedis } from '../../../test/support/services.ts';
+import { borrowRedis } from '../../../test/support/borrowed-servers.ts';
+import { redisServer, type Service } from '../../../test/support/services.ts';
 import { type Decision, NEVER, type Outcome } from '../../core/decision.ts';
 import { seededRandom } from '../../core/random.ts';
 import { createPolicy, type Limit } from '../../policies/limit.ts';
@@ -169,7 +170,7 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
   let client: ReturnType<typeof createClient>;
 
   beforeAll(async () => {
-    service = await startRedis();
+    service = await borrowRedis();
     client = createClient({ socket: { port: service.port, host: '127.0.0.1' } });
     await client.connect();
   });

@@ -1,7 +1,8 @@
 /** Leases of calls in flight that are renewed late or twice: a settled call never keeps its lease. */
 
 import { describe, expect, test } from 'vitest';
-import { redisCli, redisServer, startRedis } from '../../../test/support/services.ts';
+import { borrowRedis } from '../../../test/support/borrowed-servers.ts';
+import { redisCli, redisServer } from '../../../test/support/services.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import { LEASE_TTL_MS, semaphoreScript } from './lua-semaphore.ts';
@@ -11,7 +12,7 @@ const SINK = 'sluice:{api:sink}:concurrency';
 
 describe.skipIf(redisServer() === undefined)('semaphore script', () => {
   test('a renewal restores a lease that Redis lost, unless it is late', async () => {
-    const service = await startRedis();
+    const service = await borrowRedis();
     const run = (time: string, command: string): string =>
       redisCli(service.port, 'EVAL', semaphoreScript(2, undefined), '1', SINK, time, command);
     const inFlight = (): string => redisCli(service.port, 'ZCARD', SINK);
@@ -30,7 +31,7 @@ describe.skipIf(redisServer() === undefined)('semaphore script', () => {
   });
 
   test('units that are free are taken once, also if the command is sent again, and settled in parts', async () => {
-    const service = await startRedis();
+    const service = await borrowRedis();
     const run = (command: string): string =>
       redisCli(service.port, 'EVAL', semaphoreScript(5, undefined), '1', SINK, '', command);
     const inFlight = (): string => redisCli(service.port, 'ZCARD', SINK);

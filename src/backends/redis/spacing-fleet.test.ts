@@ -1,7 +1,8 @@
 /** A spacing that several processes wait for without a fair queue, on virtual time: the part of its permits that is used. */
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { redisCli, redisServer, type Service, startRedis } from '../../../test/support/services.ts';
+import { borrowRedis } from '../../../test/support/borrowed-servers.ts';
+import { redisCli, redisServer, type Service } from '../../../test/support/services.ts';
 import { VirtualFleet } from '../../../test/support/virtual-fleet.ts';
 import { seededRandom } from '../../core/random.ts';
 import { limiter } from '../../limiter/limiter.ts';
@@ -15,7 +16,7 @@ describe.skipIf(redisServer() === undefined)('spacing of a fleet without a fair 
   let fleet: VirtualFleet;
 
   beforeAll(async () => {
-    service = await startRedis();
+    service = await borrowRedis();
   });
   afterAll(() => service.stop());
   beforeEach(async () => {

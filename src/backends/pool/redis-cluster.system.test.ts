@@ -3,11 +3,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe } from 'vitest';
 import { poolStoreContract } from '../../../test/support/pool-store-contract.ts';
-import {
-  ioRedisCluster,
-  nodeRedisCluster,
-  type RedisConnection,
-} from '../../../test/support/redis-clients.ts';
+import { ioRedisCluster } from '../../../test/support/redis-clients.ts';
 import {
   type RedisCluster,
   redisServer,
@@ -16,8 +12,6 @@ import {
 import { systemClock } from '../../core/clock.ts';
 import { redisStore } from './redis-store.ts';
 
-const CLIENTS = { 'node-redis': nodeRedisCluster, ioredis: ioRedisCluster };
-
 describe.skipIf(redisServer() === undefined)('redis pool store: cluster', () => {
   let cluster: RedisCluster;
   beforeAll(async () => {
@@ -25,15 +19,13 @@ describe.skipIf(redisServer() === undefined)('redis pool store: cluster', () => 
   }, 60_000);
   afterAll(() => cluster?.stop());
 
-  for (const [name, connect] of Object.entries(CLIENTS)) {
-    poolStoreContract(`a cluster, through ${name}`, { isServer: false }, async () => {
-      const { client, disconnect }: RedisConnection = await connect(cluster);
-      return {
-        clock: systemClock,
-        advance: (ms) => sleep(ms),
-        store: () => redisStore(client, { prefix: name }),
-        stop: async () => disconnect(),
-      };
-    });
-  }
+  poolStoreContract('a cluster, through ioredis', { isServer: false }, async () => {
+    const { client, disconnect } = await ioRedisCluster(cluster);
+    return {
+      clock: systemClock,
+      advance: (ms) => sleep(ms),
+      store: () => redisStore(client),
+      stop: async () => disconnect(),
+    };
+  });
 });

@@ -1,9 +1,10 @@
 /** The fair queue under load: never above the rate, whatever waiters do. How much of it is used: `fair-queue-fleet.test.ts`. */
 
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { borrowRedis } from '../../../test/support/borrowed-servers.ts';
 import { nodeRedis, type RedisConnection } from '../../../test/support/redis-clients.ts';
 import { type RedisProxy, startProxy } from '../../../test/support/redis-proxy.ts';
-import { redisCli, redisServer, type Service, startRedis } from '../../../test/support/services.ts';
+import { redisCli, redisServer, type Service } from '../../../test/support/services.ts';
 import { mostInAnyWindow } from '../../../test/support/window-oracle.ts';
 import { seededRandom } from '../../core/random.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
@@ -22,7 +23,7 @@ describe.skipIf(redisServer() === undefined)('fair queue', () => {
   let apis: RemoteLimiter[];
 
   beforeEach(async () => {
-    service = await startRedis();
+    service = await borrowRedis();
   });
   afterEach(async () => {
     for (const api of apis) await api.close();

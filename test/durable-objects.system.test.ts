@@ -114,7 +114,9 @@ describe.skipIf(!hasRuntimes())('Cloudflare Workers with Durable Objects (worker
 
 /** The Workers of these pages, run as they stand. */
 const blocksOf = (page: string): readonly Block[] =>
-  readPage(page).blocks.filter(({ checkedBy }) => checkedBy === 'test/durable-objects.test.ts');
+  readPage(page).blocks.filter(
+    ({ checkedBy }) => checkedBy === 'test/durable-objects.system.test.ts',
+  );
 
 describe.skipIf(!hasRuntimes())('Workers of the documentation (workerd)', () => {
   /** The status and body of requests to a Worker, to its two isolates in turns. */

@@ -1,0 +1,117 @@
+/**
+ * Runs the tests of a tier: installs what is missing, and says so; builds; starts vitest.
+ *
+ * A file of the system tier that fails runs once more, alone. Both outcomes are printed, and `--record` counts them.
+ */
+
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { recordDurations } from '../test/setup/durations.mjs';
+import { commandOf, TOOLS } from '../test/setup/tools.mjs';
+
+const HELP = `npm test                      everything that does not depend on the speed of the machine
+npm run test:system           browsers, gateways, other runtimes, clusters, killed processes, soaks
+npm test -- src/policies      files whose path contains this; options of vitest, such as -t, are passed on
+npm test -- --record          also writes the durations into test/durations.json and test/README.md
+
+Both install missing servers with apt-get when run as root. test/README.md explains the two tiers.`;
+
+const words = process.argv.slice(2);
+const take = (flag) => words.includes(flag) && words.splice(words.indexOf(flag), 1).length > 0;
+const isSystem = take('--system');
+const isToRecord = take('--record');
+const isWhole = words.length === 0;
+
+if (take('--help')) {
+  console.log(HELP);
+  process.exit(0);
+}
+if (isToRecord && !isWhole) {
+  console.error(`expected a whole run with --record, got a selection: ${words.join(' ')}`);
+  process.exit(2);
+}
+
+const startedAt = performance.now();
+const seconds = () => (performance.now() - startedAt) / 1000;
+installTools();
+if (isSystem) installPackages('test/runtimes');
+const built = run('npm', ['run', '--silent', 'build']);
+if (built !== 0) process.exit(built);
+console.log(`Set-up took ${seconds().toFixed(0)} s.`);
+
+const first = runVitest(words);
+const failed = first.results.filter(({ hasFailed }) => hasFailed).map(({ file }) => file);
+const second = isSystem ? failed.map(runAgain) : [];
+const passedAgain = second.filter(({ hasFailed }) => !hasFailed);
+let code = second.length > 0 && passedAgain.length === second.length ? 0 : first.code;
+if (isSystem && isWhole) code = testNewestNode() || code;
+
+for (const { file, hasFailed } of second)
+  console.log(`${file}: failed, then alone ${hasFailed ? 'failed again' : 'passed'}`);
+console.log(`${isSystem ? 'test:system' : 'test'} took ${seconds().toFixed(0)} s in all.`);
+if (isToRecord && code === 0)
+  recordDurations(isSystem ? 'system' : 'basic', seconds(), first.results, passedAgain);
+process.exit(code);
+
+function run(command, args, env = {}) {
+  return (
+    spawnSync(command, args, { stdio: 'inherit', env: { ...process.env, ...env } }).status ?? 1
+  );
+}
+
+/** Names each missing program, and installs its package if this user may. */
+function installTools() {
+  const missing = Object.keys(TOOLS)
+    .filter((name) => isSystem || TOOLS[name].tier === 'basic')
+    .filter((name) => commandOf(name) === undefined)
+    .map((name) => TOOLS[name]);
+  if (missing.length === 0) return;
+  const packs = missing.map(({ pack }) => pack);
+  const install = `apt-get install -y --no-install-recommends ${packs.join(' ')}`;
+  console.log(`Missing: ${missing.map(({ what, pack }) => `${what} (${pack})`).join(', ')}.`);
+  if (process.getuid?.() !== 0 || !existsSync('/usr/bin/apt-get')) {
+    console.log(`Their tests are skipped. To install them: sudo ${install}`);
+    return;
+  }
+  console.log(`Installing: ${install}`);
+  // A package must not start its server: tests start their own.
+  const quiet = { DEBIAN_FRONTEND: 'noninteractive', RUNLEVEL: '1' };
+  run('apt-get', ['update', '-qq'], quiet);
+  const keepFiles = ['-qq', '-o', 'Dpkg::Options::=--force-confold'];
+  run('apt-get', [...install.split(' ').slice(1), ...keepFiles], quiet);
+}
+
+/** The packages of a folder that only this tier uses. */
+function installPackages(folder) {
+  if (existsSync(join(folder, 'node_modules'))) return;
+  console.log(`Installing the packages of ${folder}: npm ci --prefix ${folder}`);
+  run('npm', ['ci', '--prefix', folder]);
+}
+
+function runVitest(args) {
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-tests-'));
+  const file = join(folder, 'results.json');
+  const config = isSystem ? ['--config', 'vitest.system.config.ts'] : [];
+  const code = run('npx', ['vitest', 'run', ...config, ...args], { SLUICE_TEST_RESULTS: file });
+  const results = existsSync(file) ? JSON.parse(readFileSync(file, 'utf8')) : [];
+  rmSync(folder, { recursive: true, force: true });
+  return { code, results };
+}
+
+/** Alone, so that no other file takes its time. */
+function runAgain(file) {
+  console.log(`\n${file} failed. It runs once more, alone.`);
+  const { code } = runVitest([file]);
+  return { file, hasFailed: code !== 0 };
+}
+
+/** The fast path uses a private field of Node's sockets: it must work, or fall back, on the newest Node. */
+function testNewestNode() {
+  installPackages('test/newest-node');
+  console.log('\nThe servers of the daemon on the newest Node:');
+  const node = 'test/newest-node/node_modules/.bin/node';
+  const servers = ['src/daemon/server', 'src/daemon/protocols/http/server'];
+  return run(node, ['node_modules/vitest/vitest.mjs', 'run', ...servers]);
+}
