@@ -3,6 +3,9 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
+import { folderCount } from './support/ratchet/counts.ts';
+import { holdRatchet } from './support/ratchet/ratchet.ts';
+import { redisServer } from './support/services.ts';
 
 const run = promisify(execFile);
 
@@ -13,8 +16,16 @@ interface Entry {
   readonly depth: number;
 }
 
-/** The function entries of one request of bench/call-trace/requests.mjs. */
-async function trace(request: string): Promise<readonly Entry[]> {
+const traced = new Map<string, Promise<readonly Entry[]>>();
+
+/** The function entries of one request of bench/call-trace/requests.mjs, traced once for all tests. */
+function trace(request: string): Promise<readonly Entry[]> {
+  const entries = traced.get(request) ?? traceNow(request);
+  traced.set(request, entries);
+  return entries;
+}
+
+async function traceNow(request: string): Promise<readonly Entry[]> {
   const args = ['bench/call-trace/run.mjs', request, '--json'];
   const { stdout } = await run(process.execPath, args, { timeout: 60_000 });
   const traces = JSON.parse(stdout) as Readonly<Record<string, readonly Entry[]>>;
@@ -29,6 +40,21 @@ const hashes = (entries: readonly Entry[]): number => countOf(entries, 'hash', '
 
 const decisions = (entries: readonly Entry[]): number =>
   entries.filter(({ file, name }) => file === 'policies/bucket.ts' && name === 'check').length;
+
+/** What the read callback of a daemon's connection enters, itself included: timers of the daemon run beside it. */
+function insideRead(entries: readonly Entry[]): readonly Entry[] {
+  const first = entries.findIndex(({ file }) => file === 'daemon/server/read-buffer.ts');
+  expect(first).toBeGreaterThanOrEqual(0);
+  const end = entries.findIndex(({ depth }, n) => n > first && depth <= entries[first].depth);
+  return entries.slice(first, end === -1 ? undefined : end);
+}
+
+/** Holds the number of files of a path to test/ratchet.json. */
+function holdFiles(path: string, entries: readonly Entry[]): void {
+  const files = [...new Set(entries.map(({ file }) => file))];
+  expect(files).toContain('policies/bucket.ts');
+  holdRatchet([folderCount(`files a check enters: ${path}`, files)]);
+}
 
 describe('call trace', () => {
   test('library check: goes from limiter to backend, policy and counters, and hashes once', async () => {
@@ -73,13 +99,29 @@ describe('call trace', () => {
 
   test('daemon: HTTP, GET: enters fewer than 80 functions', async () => {
     const entries = await trace('daemon: HTTP, GET');
-    // Only what the read callback enters: timers of the daemon run beside it.
-    const first = entries.findIndex(({ file }) => file === 'daemon/server/read-buffer.ts');
-    expect(first).toBeGreaterThanOrEqual(0);
-    const inside = entries.slice(first + 1);
-    const end = inside.findIndex(({ depth }) => depth <= entries[first].depth);
-    const request = end === -1 ? inside : inside.slice(0, end);
+    const request = insideRead(entries).slice(1);
     expect(request.map(({ file }) => file)).toContain('policies/bucket.ts');
     expect(request.length).toBeLessThan(80);
   });
+
+  test('library check: enters no more files than test/ratchet.json records', async () => {
+    holdFiles('local', await trace('library: check'));
+  });
+
+  test.each([
+    ['RESP', 'daemon: RESP, SLUICE.CHECK'],
+    ['HTTP', 'daemon: HTTP, GET'],
+  ])(
+    'daemon, %s: a check enters no more files than test/ratchet.json records',
+    async (path, request) => {
+      holdFiles(path, insideRead(await trace(request)));
+    },
+  );
+
+  test.skipIf(redisServer() === undefined)(
+    'Redis backend: a check enters no more files than test/ratchet.json records',
+    async () => {
+      holdFiles('Redis', await trace('backend: redis'));
+    },
+  );
 });

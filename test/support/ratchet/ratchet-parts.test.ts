@@ -1,0 +1,243 @@
+/** The counters of the ratchet on small texts, and the comparison with recorded numbers. */
+
+import { describe, expect, test } from 'vitest';
+import { type Count, countsOf } from './counts.ts';
+import { bytesByFunction, printedFunctions } from './hot-path.ts';
+import { goneCounts, grownCounts, lowerCounts, type Ratchet, tableOf } from './ratchet.ts';
+
+const count = (name: string, files: Readonly<Record<string, string>>): Count => {
+  const found = countsOf(new Map(Object.entries(files))).find((other) => other.name === name);
+  return found ?? { name, value: -1 };
+};
+
+const lines = (n: number): string => 'x\n'.repeat(n);
+
+describe('counts', () => {
+  const tree = {
+    'src/index.ts': lines(1),
+    'src/backends/a.ts': lines(2),
+    'src/backends/redis/b.ts': lines(3),
+    'src/backends/redis/b.test.ts': lines(50),
+    'packages/sluice/src/limiter/deep/c.ts': lines(401),
+    'src/limiter/fixtures/d.ts': lines(50),
+    'docs/a.md': 'two words',
+    'docs/reference/api.md': 'generated and not counted',
+    'docs/decisions/0001-a.md': 'one',
+    'SECURITY.md': 'not counted',
+    'package.json': '{ "scripts": { "a": "", "b": "" } }',
+    'packages/sluice/package.json': '{ "scripts": { "c": "" } }',
+  };
+
+  test.each([
+    ['source lines', 407],
+    ['source lines: src itself', 1],
+    ['source lines: backends', 5],
+    ['source lines: backends/itself', 2],
+    ['source lines: backends/redis', 3],
+    ['source lines: limiter', 401],
+    ['source files', 4],
+    ['files above 400 lines', 1],
+    ['longest file', 401],
+    ['largest folder, files', 1],
+    ['test lines', 50],
+    ['package scripts', 3],
+    ['words of docs', 3],
+    ['decision records', 1],
+  ])('%s: %d in a small tree, without tests, fixtures and generated pages', (name, value) => {
+    expect(count(name, tree).value).toBe(value);
+  });
+
+  test('files above 400 lines: names the file', () => {
+    const { where } = count('files above 400 lines', tree);
+    expect(where).toEqual({ 'packages/sluice/src/limiter/deep/c.ts': 401 });
+  });
+
+  test('comparisons of a kind: counts lines outside policies/', () => {
+    const text =
+      "if (p.kind === 'bucket' || p.kind !== 'all') f();\ncase 'window':\nkind === 'other'\n";
+    const files = { 'src/limiter/a.ts': text, 'src/policies/b.ts': text };
+    expect(count('comparisons of a kind', files)).toMatchObject({
+      value: 2,
+      where: { limiter: 2 },
+    });
+  });
+
+  test('switches on a type: counts limiters, backends, isRemote and promises', () => {
+    const text = 'a instanceof SyncLimiter\nb.isRemote\nc instanceof Promise\nd instanceof Map\n';
+    expect(count('switches on a type', { 'src/limiter/a.ts': text }).value).toBe(3);
+  });
+});
+
+describe('interface members', () => {
+  const files = {
+    'src/policies/policy.ts': `export interface Capabilities {
+  /** Not a member: this is a comment. */
+  readonly names?: readonly Name[];
+  share?(
+    state: State,
+    i: number,
+  ): Decision;
+}
+
+export interface Policy extends Capabilities {
+  readonly kind: string;
+  readonly traits: Traits;
+  readonly chain?: Readonly<Chain> | undefined;
+  check(state: State): Decision;
+  readonly stats: { readonly keys: number; readonly bytes?: number };
+}
+
+export interface Traits {
+  readonly isExact: boolean;
+}
+
+export interface Chain {
+  readonly policy: Policy;
+  readonly inner: Inner;
+  readonly next?: Chain;
+  advance?(): void;
+}
+
+export interface Decision {
+  readonly verdict: string;
+}
+
+export interface Name {
+  readonly text: string;
+}
+`,
+    'src/backends/backend.ts': `export type Inner = {
+  readonly traits: Traits;
+};
+
+export interface Backend {
+  readonly policy: Policy;
+  readonly inner?: Inner;
+}
+`,
+  };
+
+  test('counts those of Policy and Backend, inherited ones included', () => {
+    const { value, where } = count('interface members', files);
+    expect({ value, where }).toEqual({ value: 9, where: { Policy: 7, Backend: 2 } });
+  });
+
+  test('counts optional ones, whose type may take several lines', () => {
+    const { where } = count('interface members, optional', files);
+    expect(where).toEqual({ Policy: 3, Backend: 1 });
+  });
+
+  test('with facets: adds types of members once, at any depth, but not parameters, results and elements', () => {
+    const { where } = count('interface members with facets', files);
+    expect(where).toEqual({ Policy: 7 + 2, Traits: 1, Chain: 4, Inner: 1, Backend: 2 });
+  });
+
+  test('with facets: a member that moves into a facet still counts', () => {
+    const before = 'export interface Policy {\n  a: string;\n  b: string;\n}\n';
+    const after =
+      'export interface Policy {\n  a: string;\n  f: Facet;\n}\nexport interface Facet {\n  b: string;\n}\n';
+    const total = (text: string) => count('interface members with facets', { 'src/a.ts': text });
+    expect([total(before).value, total(after).value]).toEqual([2, 3]);
+  });
+});
+
+describe('bytecode', () => {
+  const listing = `[generated bytecode for function: clock.now (0x1 <SharedFunctionInfo now>)]
+Bytecode length: 20
+   30 S> 0x2 @    0 : 0b 03             Ldar a0
+[generated bytecode for function: now (0x3 <SharedFunctionInfo now>)]
+Bytecode length: 7
+         0x4 @    0 : 0b 03             Ldar a0
+   90 E> 0x5 @    2 : aa                Return
+[generated bytecode for function:  (0x6 <SharedFunctionInfo>)]
+Bytecode length: 4
+  200 S> 0x7 @    0 : aa                Return
+`;
+
+  test('printed functions: have name, size and first position', () => {
+    expect(printedFunctions(listing)).toEqual([
+      { name: 'now', bytes: 20, position: 30 },
+      { name: 'now', bytes: 7, position: 90 },
+      { name: '', bytes: 4, position: 200 },
+    ]);
+  });
+
+  test('functions of a path: found by name and range, outside src/ left out', () => {
+    const bundle = `// src/core/a.ts\n${'.'.repeat(50)}\n// test/b.ts\n${'.'.repeat(200)}`;
+    const entered = [
+      { name: 'now', start: 20, end: 40 },
+      { name: 'now', start: 85, end: 95 },
+    ];
+    expect(bytesByFunction(entered, printedFunctions(listing), bundle)).toEqual({
+      'core/a.ts now': 20,
+    });
+  });
+
+  test('functions of a path: one without bytecode is an error', () => {
+    const entered = [{ name: 'gone', start: 20, end: 40 }];
+    expect(() => bytesByFunction(entered, [], `// src/core/a.ts\n${'.'.repeat(50)}`)).toThrow(
+      'no bytecode of gone in src/core/a.ts',
+    );
+  });
+});
+
+describe('ratchet', () => {
+  const ratchet: Ratchet = {
+    node: 20,
+    recorded: { 'source lines': 10, 'source lines: a': 6, 'source lines: b': 4, scripts: 2 },
+    targets: { 'source lines': 8, scripts: 2, 'bytecode of check': 5 },
+    where: { 'source lines': { a: 6, b: 4 } },
+  };
+
+  test('a number that is equal or lower has not grown', () => {
+    const counts = [
+      { name: 'source lines', value: 10 },
+      { name: 'scripts', value: 1 },
+    ];
+    expect(grownCounts(counts, ratchet)).toEqual([]);
+  });
+
+  test('a number that grew: says what, recorded, counted, where and what to do', () => {
+    const counts = [{ name: 'source lines', value: 13, where: { a: 5, b: 7, c: 1 } }];
+    const [message] = grownCounts(counts, ratchet);
+    expect(message).toMatch(/^source lines: recorded 10, counted 13 \(\+3\)\n/);
+    expect(message).toContain('grew: b 4 → 7, c new → 1\n');
+    expect(message).toMatch(/to do: remove as much code as was added, or use what exists$/);
+  });
+
+  test('a count without a recorded number, such as a new folder, has grown', () => {
+    expect(grownCounts([{ name: 'source lines: c', value: 1 }], ratchet)).toHaveLength(1);
+    expect(grownCounts([{ name: 'source lines: c', value: 0 }], ratchet)).toEqual([]);
+  });
+
+  test('a lower number is recorded, with where; others stay', () => {
+    const where = { a: 5, b: 4 };
+    const next = lowerCounts([{ name: 'source lines', value: 9, where }], ratchet);
+    expect(next).toEqual({
+      ...ratchet,
+      recorded: { ...ratchet.recorded, 'source lines': 9 },
+      where: { 'source lines': where },
+    });
+    expect(lowerCounts([{ name: 'source lines', value: 10, where }], ratchet)).toBeUndefined();
+  });
+
+  test('a folder that is gone is recorded no more', () => {
+    const counts = [{ name: 'source lines: a', value: 6 }];
+    const gone = goneCounts('source lines: ', counts, ratchet);
+    expect(gone).toEqual([{ name: 'source lines: b', value: 0 }]);
+    expect(Object.keys(lowerCounts(gone, ratchet)?.recorded ?? {})).toEqual([
+      ...['source lines', 'source lines: a', 'scripts'],
+    ]);
+  });
+
+  test('table: has the counts above their target, with the number to beat', () => {
+    const counts = [
+      { name: 'source lines', value: 9 },
+      { name: 'scripts', value: 2 },
+    ];
+    expect(tableOf(counts, ratchet).split('\n')).toEqual([
+      'count         now  to beat  target  to go',
+      'source lines    9       10       8      1',
+    ]);
+  });
+});
