@@ -8,6 +8,7 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { disturb } from '../test/setup/disturb.mjs';
 import { recordDurations } from '../test/setup/durations.mjs';
 import { commandOf, TOOLS } from '../test/setup/tools.mjs';
 
@@ -15,6 +16,8 @@ const HELP = `npm test                      everything that does not depend on t
 npm run test:system           browsers, gateways, other runtimes, clusters, killed processes, soaks
 npm test -- src/policies      files whose path contains this; options of vitest, such as -t, are passed on
 npm test -- --record          also writes the durations into test/durations.json and test/README.md
+npm test -- --busy 4          with four busy loops beside it
+npm test -- --stalls          suspends a random process of the run for up to 0.5 s, over and over
 
 Both install missing servers with apt-get when run as root. test/README.md explains the two tiers.`;
 
@@ -22,16 +25,18 @@ const words = process.argv.slice(2);
 const take = (flag) => words.includes(flag) && words.splice(words.indexOf(flag), 1).length > 0;
 const isSystem = take('--system');
 const isToRecord = take('--record');
+const hasStalls = take('--stalls');
+const busy = words.includes('--busy') ? Number(words.splice(words.indexOf('--busy'), 2)[1]) : 0;
 const isWhole = words.length === 0;
+const isDisturbed = hasStalls || busy > 0;
 
 if (take('--help')) {
   console.log(HELP);
   process.exit(0);
 }
-if (isToRecord && !isWhole) {
-  console.error(`expected a whole run with --record, got a selection: ${words.join(' ')}`);
-  process.exit(2);
-}
+if (isToRecord && (!isWhole || isDisturbed))
+  fail('expected a whole, undisturbed run with --record');
+if (!Number.isInteger(busy)) fail('expected a number of busy loops after --busy');
 
 const startedAt = performance.now();
 const seconds = () => (performance.now() - startedAt) / 1000;
@@ -41,12 +46,14 @@ const built = run('npm', ['run', '--silent', 'build']);
 if (built !== 0) process.exit(built);
 console.log(`Set-up took ${seconds().toFixed(0)} s.`);
 
+const endDisturbance = disturb({ busy, hasStalls });
 const first = runVitest(words);
 const failed = first.results.filter(({ hasFailed }) => hasFailed).map(({ file }) => file);
 const second = isSystem ? failed.map(runAgain) : [];
 const passedAgain = second.filter(({ hasFailed }) => !hasFailed);
 let code = second.length > 0 && passedAgain.length === second.length ? 0 : first.code;
 if (isSystem && isWhole) code = testNewestNode() || code;
+endDisturbance();
 
 for (const { file, hasFailed } of second)
   console.log(`${file}: failed, then alone ${hasFailed ? 'failed again' : 'passed'}`);
@@ -54,6 +61,11 @@ console.log(`${isSystem ? 'test:system' : 'test'} took ${seconds().toFixed(0)} s
 if (isToRecord && code === 0)
   recordDurations(isSystem ? 'system' : 'basic', seconds(), first.results, passedAgain);
 process.exit(code);
+
+function fail(message) {
+  console.error(message);
+  process.exit(2);
+}
 
 function run(command, args, env = {}) {
   return (
