@@ -288,7 +288,7 @@ limits: { api: { bucket: { rate: 1/h, burst: 1 }, match: 'ip:*' } }`,
     async () => {
       const { port } = await serve(startRedis);
       const url = `redis://127.0.0.1:${port}`;
-      const config = `${HTTP}limits: { api: { bucket: { rate: 1/h, burst: 7 }, redis: { url: '${url}' } } }`;
+      const config = `${HTTP}limits: { api: { bucket: { rate: 1/h, burst: 7 }, redis: { url: '${url}', deadline: 10s } } }`;
       const [{ daemon: one }, { daemon: other }] = [
         await startWith(config),
         await startWith(config),
