@@ -23,7 +23,6 @@ export async function libraryOf(folder) {
   return {
     throttle,
     all,
-    /** A limiter for so many keys. Both names of the option are given where only one is known. */
     limiter({ maxKeys, ...options }) {
       if (maxKeys === undefined) return limiter(options);
       try {
@@ -33,11 +32,12 @@ export async function libraryOf(folder) {
       }
     },
     /** A limiter through Redis. */
-    remoteLimiter(options, client) {
+    remoteLimiter(options, client, redisOptions) {
+      const backend = redis(client, redisOptions);
       try {
-        return limiter({ ...options, backend: redis(client) });
+        return limiter({ ...options, backend });
       } catch {
-        return limiter({ ...options, share: redis(client) });
+        return limiter({ ...options, share: backend });
       }
     },
     /** The function that checks a key. */

@@ -21,7 +21,7 @@ import { hasTool } from './tools.mjs';
 
 const PROBE_TIMEOUT_MS = 1000;
 const PROBE_QUIET_MS = 50;
-const MIN_REQUESTS = 20_000;
+const FIRST_REQUESTS = 50_000;
 const fileOf = (name) => fileURLToPath(new URL(name, import.meta.url));
 
 /** The number of newlines in the reply to one request, undefined if the server has no such request. */
@@ -84,17 +84,17 @@ const redisBenchmark = {
   name: 'redis-benchmark',
   async measure(target, { connections, depth, ms }) {
     const load = `-c ${connections} -P ${depth}`;
-    const wanted = Math.max(MIN_REQUESTS, ((lastPerSecond.get(load) ?? 0) * ms) / 1000);
-    const replies = Math.ceil(wanted / depth) * depth;
-    const server = `-h 127.0.0.1 -p ${target.port} ${load} -n ${replies} -r 1000 --csv`;
-    const command = 'CL.THROTTLE user:__rand_int__ 1000000000 1000000 1';
-    const figures = await measureServer(target, async () => {
+    const send = async (requests) => {
+      const replies = Math.ceil(requests / depth) * depth;
+      const server = `-h 127.0.0.1 -p ${target.port} ${load} -n ${replies} -r 1000 --csv`;
+      const command = 'CL.THROTTLE user:__rand_int__ 1000000000 1000000 1';
       const output = await runGenerator(`redis-benchmark ${server} ${command}`.split(' '));
       const [, perSecond] = /"(\d+\.\d+)"/.exec(output.trim().split('\n').at(-1));
+      lastPerSecond.set(load, Number(perSecond));
       return { replies, perSecond: Number(perSecond) };
-    });
-    lastPerSecond.set(load, figures.perSecond);
-    return figures;
+    };
+    if (!lastPerSecond.has(load)) await send(FIRST_REQUESTS);
+    return measureServer(target, () => send((lastPerSecond.get(load) * ms) / 1000));
   },
 };
 
@@ -162,3 +162,9 @@ export function generatorOf(kind) {
   if (tool !== undefined && hasTool(tool)) return preferred;
   return hasTool('cc') ? compiled : slow;
 }
+
+/** The first replies of a server are slower: the code is not compiled yet. */
+const WARM_UP = { connections: 8, depth: 16, ms: 600 };
+
+export const warmUp = (target) =>
+  (hasTool('cc') ? compiled : generatorOf(target.kind)).measure(target, WARM_UP);

@@ -46,7 +46,8 @@ const CALLS = {
   allOfTwo() {
     const parts = ['one', 'two'].map((name) => library.limiter({ name, limit }));
     const own = library.all?.(parts);
-    return own && library.checkOf(own);
+    const check = own && library.checkOf(own);
+    return own && (() => check('user:1'));
   },
 };
 
@@ -62,10 +63,9 @@ async function measureThroughRedis() {
   const client = createClient({ socket: { port, host: '127.0.0.1' } });
   client.on('error', () => {});
   await client.connect();
-  const own = library.remoteLimiter(
-    { name: owner, limit: { bucket: { rate: 1e9, burst: 1e9 } } },
-    client,
-  );
+  const limit = { bucket: { rate: 1e9, burst: 1e9 } };
+  // A reply that is late on a busy machine is not a failure: a local decision would cost less.
+  const own = library.remoteLimiter({ name: owner, limit }, client, { deadline: '10s' });
   const check = library.checkOf(own);
   const names = Array.from({ length: KEYS_OF_REDIS }, (_, n) => `client-${n}`);
   const measure = (spanMs) =>

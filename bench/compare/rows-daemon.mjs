@@ -2,7 +2,7 @@
 
 import { startDaemon } from '../daemon/process.mjs';
 import { programOf } from './builds.mjs';
-import { generatorOf, probe } from './generators.mjs';
+import { generatorOf, probe, warmUp } from './generators.mjs';
 import { onServerCore } from './processes.mjs';
 
 const row = (protocol, kind, title) => (connections, depth) => ({
@@ -24,10 +24,7 @@ export const rows = [
 const LIMIT = ['--rate', '1000/s', '--burst', '1000000000'];
 const ANY = '127.0.0.1:0';
 
-/** The first replies are slower: the code is not compiled yet. */
-const WARM_UP = { connections: 8, depth: 16, ms: 400 };
-
-export const spanMs = { short: 500, full: 1000 };
+export const spanMs = { short: 400, full: 1000 };
 export const secondsEach = 1;
 export const prepare = async () => open;
 
@@ -42,7 +39,7 @@ async function open({ folder }) {
     const port = daemon.port(protocol);
     const newlines = await probe(port, kind);
     const target = { name: kind, pid: daemon.pid, port, kind, newlines };
-    if (newlines !== undefined) await generatorOf(kind).measure(target, WARM_UP);
+    if (newlines !== undefined) await warmUp(target);
     return target;
   };
   return {

@@ -2,12 +2,11 @@
 
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import { generatorOf, probe } from './generators.mjs';
+import { generatorOf, probe, warmUp } from './generators.mjs';
 import { forkMeasured } from './processes.mjs';
 
 const SCRIPT = fileURLToPath(new URL('../http-servers.mjs', import.meta.url));
 const LOAD = { kind: 'root', connections: 8, depth: 16 };
-const WARM_UP_MS = 1000;
 
 export const rows = ['node:http', 'Express'].map((framework) => ({
   name: `${framework} with middleware`,
@@ -22,7 +21,7 @@ async function start(framework, folder) {
   const { port } = message;
   const target = { name: framework, pid: server.pid, port, kind: LOAD.kind };
   target.newlines = await probe(port, LOAD.kind);
-  await generatorOf(LOAD.kind).measure(target, { ...LOAD, ms: WARM_UP_MS });
+  await warmUp(target);
   const stop = async () => {
     server.disconnect();
     await once(server, 'exit');

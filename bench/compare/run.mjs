@@ -34,6 +34,19 @@ async function undoAll() {
   while (deferred.length > 0) await deferred.pop()();
 }
 
+/** Undefined if BASE lacks the row: it says so, or its first measurement fails. */
+async function measureRow({ row, pairs }, build, target, ms) {
+  try {
+    const figures = await target.measure(row, ms);
+    if (figures === undefined) throw new Error('the row is unknown');
+    return figures;
+  } catch (error) {
+    if (build.name === 'own' || pairs.length > 0) throw error;
+    console.error(`${row.name} is not in ${build.title}: ${error.message}`);
+    return undefined;
+  }
+}
+
 /** The measurements of one group: pairs of both builds by row. */
 async function measureGroup({ name, group, rows }, builds, { form, progress }) {
   const open = await group.prepare(defer);
@@ -50,10 +63,9 @@ async function measureGroup({ name, group, rows }, builds, { form, progress }) {
       const pair = {};
       for (const build of round % 2 === 1 ? builds : builds.toReversed()) {
         progress.show(name, round, `${result.row.name}, ${build.title}`);
-        pair[build.name] = await targets[build.name].measure(result.row, group.spanMs[form]);
+        pair[build.name] = await measureRow(result, build, targets[build.name], group.spanMs[form]);
         progress.add(name);
       }
-      if (pair.own === undefined) throw new Error(`this checkout lacks the row ${result.row.name}`);
       result.isMissing = pair.base === undefined;
       if (!result.isMissing) result.pairs.push(pair);
     }
