@@ -13,7 +13,7 @@ export const CONFIDENCE = 0.9;
 export const MIN_RATIO = 0.97;
 
 /** The middle value, or the mean of both middle values. */
-export function middle(values) {
+function middle(values) {
   const sorted = values.toSorted((a, b) => a - b);
   const half = sorted.length >> 1;
   return sorted.length % 2 === 1 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
