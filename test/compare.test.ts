@@ -3,7 +3,7 @@
 import { execFileSync } from 'node:child_process';
 import { describe, expect, test } from 'vitest';
 import { GROUPS, HELP, readArguments, UsageError } from '../bench/compare/arguments.mjs';
-import { compareRow, MIN_RATIO, summaryOf } from '../bench/compare/statistics.mjs';
+import { compareRow, MIN_RATIO, meanOf, orderOf, summaryOf } from '../bench/compare/statistics.mjs';
 
 const upTo = (count: number): number[] => Array.from({ length: count }, (_, n) => n + 1);
 
@@ -45,6 +45,21 @@ describe('summary of ratios', () => {
       }).filter(Boolean).length;
       expect(hits / TRIALS).toBeGreaterThan(0.9);
     }
+  });
+});
+
+describe('turns of a round', () => {
+  test('the builds alternate, and the next round begins with the other one', () => {
+    expect([1, 2].map((round) => orderOf(['a', 'b'], round).join(''))).toEqual(['ab', 'ba']);
+    expect([1, 2].map((round) => orderOf(['a', 'b'], round, 2).join(''))).toEqual(['abba', 'baab']);
+  });
+
+  test('a round has the mean of its turns', () => {
+    const turns = [
+      { cpuUs: 1, perSecond: 100 },
+      { cpuUs: 2, perSecond: 300 },
+    ];
+    expect(meanOf(turns)).toEqual({ cpuUs: 1.5, perSecond: 200 });
   });
 });
 

@@ -27,8 +27,8 @@ export function startProgress(selected, rounds) {
     start() {
       startedAt = performance.now();
     },
-    add(name) {
-      leftOf.set(name, leftOf.get(name) - 1);
+    add(name, measurements) {
+      leftOf.set(name, leftOf.get(name) - measurements);
     },
     show(name, round, what) {
       const place = `${name}: round ${round} of ${rounds}`;

@@ -5,9 +5,11 @@ import { programOf } from './builds.mjs';
 import { generatorOf, probe, warmUp } from './generators.mjs';
 import { onServerCore } from './processes.mjs';
 
+/** Short turns of both builds cancel out other load better; wrk runs for whole seconds. */
 const row = (protocol, kind, title) => (connections, depth) => ({
   name: `${title} ${connections} × ${depth}`,
   protocol,
+  turns: protocol === 'http' ? 1 : 2,
   load: { kind, connections, depth },
 });
 const line = row('line', 'line', 'line');

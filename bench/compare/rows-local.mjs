@@ -12,7 +12,7 @@ export const rows = [
   { name: 'all of two limiters', call: 'allOfTwo' },
 ];
 
-export const spanMs = { short: 200, full: 500 };
+export const spanMs = { short: 150, full: 500 };
 export const secondsEach = 0.8;
 
 export const prepare =

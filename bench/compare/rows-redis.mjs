@@ -9,7 +9,7 @@ export const rows = [1, 64, 512].map((inFlight) => ({
   inFlight,
 }));
 
-export const spanMs = { short: 400, full: 800 };
+export const spanMs = { short: 300, full: 800 };
 export const secondsEach = 1;
 
 /** One Redis for all rounds. The builds have keys of their own. */

@@ -1,7 +1,7 @@
 /**
  * Compares the speed of this checkout with a commit: `npm run bench:compare -- --help`.
  *
- *     for each group: for each round: start both builds; for each row: BASE, this checkout (or the other way round)
+ *     for each group: for each round: start both builds; for each row: BASE, this checkout, this checkout, BASE
  *
  * Servers and processes are started anew in every round, so that the spread includes what differs from process to process,
  * such as the moment at which code is compiled.
@@ -18,7 +18,7 @@ import * as daemon from './rows-daemon.mjs';
 import * as http from './rows-http.mjs';
 import * as local from './rows-local.mjs';
 import * as redis from './rows-redis.mjs';
-import { CONFIDENCE, compareRow, MIN_RATIO } from './statistics.mjs';
+import { CONFIDENCE, compareRow, MIN_RATIO, meanOf, orderOf } from './statistics.mjs';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const GROUPS = { local, daemon, redis, http };
@@ -60,14 +60,18 @@ async function measureGroup({ name, group, rows }, builds, { form, progress }) {
     }
     for (const result of results) {
       if (result.isMissing) continue;
-      const pair = {};
-      for (const build of round % 2 === 1 ? builds : builds.toReversed()) {
-        progress.show(name, round, `${result.row.name}, ${build.title}`);
-        pair[build.name] = await measureRow(result, build, targets[build.name], group.spanMs[form]);
-        progress.add(name);
+      const { row } = result;
+      const turns = { base: [], own: [] };
+      for (const build of orderOf(builds, round, row.turns)) {
+        if (turns.base.includes(undefined)) continue;
+        progress.show(name, round, `${row.name}, ${build.title}`);
+        const ms = group.spanMs[form] / (row.turns ?? 1);
+        turns[build.name].push(await measureRow(result, build, targets[build.name], ms));
+        progress.add(name, 1 / (row.turns ?? 1));
       }
-      result.isMissing = pair.base === undefined;
-      if (!result.isMissing) result.pairs.push(pair);
+      result.isMissing = turns.base.includes(undefined);
+      if (!result.isMissing)
+        result.pairs.push({ base: meanOf(turns.base), own: meanOf(turns.own) });
     }
     for (const _ of builds) await deferred.pop()();
   }

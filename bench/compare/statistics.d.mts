@@ -20,5 +20,7 @@ export interface Comparison {
   readonly ownUs?: number;
 }
 
+export function orderOf<T>(builds: readonly T[], round: number, turns?: number): T[];
+export function meanOf(turns: readonly Figures[]): Figures;
 export function summaryOf(values: readonly number[], confidence?: number): Summary;
 export function compareRow(pairs: readonly { base: Figures; own: Figures }[]): Comparison;

@@ -19,6 +19,18 @@ function middle(values) {
   return sorted.length % 2 === 1 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
 }
 
+/** The builds of a round in their order: a b, with two turns a b b a. The next round begins with the other build. */
+export function orderOf(builds, round, turns = 1) {
+  const first = round % 2 === 1 ? builds : builds.toReversed();
+  return Array.from({ length: turns }, (_, n) => (n % 2 === 0 ? first : first.toReversed())).flat();
+}
+
+/** The mean of the turns of a round. */
+export const meanOf = (turns) => ({
+  cpuUs: turns.reduce((sum, { cpuUs }) => sum + cpuUs, 0) / turns.length,
+  perSecond: turns.reduce((sum, { perSecond }) => sum + perSecond, 0) / turns.length,
+});
+
 /** How many of the lowest and of the highest values are outside the interval. */
 function leftOut(count, confidence) {
   let probability = 0.5 ** count; // of Binomial(count, ½) = k
