@@ -34,6 +34,19 @@ async function undoAll() {
   while (deferred.length > 0) await deferred.pop()();
 }
 
+/** A build without the group, such as a commit before it was added, has no rows. */
+async function openBuild(open, build) {
+  try {
+    return await open(build);
+  } catch (error) {
+    if (build.name === 'own') throw error;
+    const measure = () => {
+      throw error;
+    };
+    return { measure, close() {} };
+  }
+}
+
 /** Undefined if BASE lacks the row: it says so, or its first measurement fails. */
 async function measureRow({ row, pairs }, build, target, ms) {
   try {
@@ -55,8 +68,9 @@ async function measureGroup({ name, group, rows }, builds, { form, progress }) {
   for (let round = 1; round <= ROUNDS[form]; round++) {
     const targets = {};
     for (const build of builds) {
-      targets[build.name] = await open(build);
-      defer(() => targets[build.name].close());
+      const target = await openBuild(open, build);
+      targets[build.name] = target;
+      defer(() => target.close());
     }
     for (const result of results) {
       if (result.isMissing) continue;
