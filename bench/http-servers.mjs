@@ -1,22 +1,24 @@
 /**
  * The HTTP servers that are compared: the same small server without a limit, with Sluice, and with other libraries.
  *
- *     node bench/http-servers.mjs FRAMEWORK NAME    listens on a free port and reports it
+ *     node bench/http-servers.mjs FRAMEWORK NAME [FOLDER]    listens on a free port and reports it
  *
- * The limit is never reached. On a message from the parent, the process sends its user CPU time. System time is left
- * out, because it depends on how requests are batched. The process ends with its parent.
+ * FOLDER is that of another build of Sluice. The limit is never reached. On a message from the parent, the process sends
+ * its user CPU time. System time is left out, because it depends on how requests are batched. The process ends with its
+ * parent.
  */
 
 import { createServer } from 'node:http';
-import { pathToFileURL } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+import { middlewareOf } from './compare/builds.mjs';
 
+const FOLDER = process.argv[4] ?? fileURLToPath(new URL('../', import.meta.url));
 const PLENTY = 1e9;
 const limit = { bucket: { rate: PLENTY, burst: PLENTY } };
 const HOUR_MS = 3_600_000;
 
-async function nodeWith(name, options) {
-  const { rateLimit } = await import('sluice/node');
-  const limited = options && rateLimit({ limit, name, ...options });
+async function nodeWith(options) {
+  const limited = options && (await ours('node', options));
   return createServer((request, response) => {
     const next = () => response.end('ok');
     if (limited) limited(request, response, next);
@@ -51,7 +53,7 @@ async function honoWith(middleware) {
 }
 
 const ours = async (adapter, options) =>
-  (await import(`sluice/${adapter}`)).rateLimit({ limit, name: 'api', ...options });
+  (await middlewareOf(FOLDER, adapter))({ limit, name: 'api', ...options });
 
 async function expressRateLimit(options) {
   const { rateLimit } = await import('express-rate-limit');
@@ -65,15 +67,16 @@ async function fastifyRateLimit(app) {
 
 const quiet = { headers: false };
 const legacy = { headers: 'legacy' };
-const inFlight = { limit: { concurrency: 1000 } };
+// The generator keeps the event loop busy. With less CPU, on a busy machine, it is later than the default: requests are shed.
+const inFlight = { limit: { concurrency: 1000 }, maxEventLoopDelay: '1h' };
 
 /** By framework. `bare` is the baseline. */
 export const servers = {
   'node:http': {
-    bare: () => nodeWith('api'),
-    sluice: () => nodeWith('api', {}),
-    'sluice, no headers': () => nodeWith('api', quiet),
-    'sluice, calls in flight': () => nodeWith('api', inFlight),
+    bare: () => nodeWith(),
+    sluice: () => nodeWith({}),
+    'sluice, no headers': () => nodeWith(quiet),
+    'sluice, calls in flight': () => nodeWith(inFlight),
   },
   Express: {
     bare: () => expressWith(),

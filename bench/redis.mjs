@@ -16,6 +16,7 @@ import { RateLimiterRedis } from 'rate-limiter-flexible';
 import { createClient } from 'redis';
 import { limiter } from 'sluice';
 import { redis } from 'sluice/redis';
+import { measureCallers } from './call-rate.mjs';
 import { machineLine, median, row, times, writeSection } from './report.mjs';
 import { startRedis } from './soak/server.mjs';
 import { upstashClient } from './upstash-client.mjs';
@@ -102,20 +103,8 @@ const competitors = {
 };
 
 /** Decisions per second with this many concurrent callers. */
-async function rateOf(check, callers) {
-  let done = 0;
-  const start = performance.now();
-  const end = start + SPAN_MS;
-  const call = async (n) => {
-    // Reads the clock every fourth time: a reading costs as much as the fastest decision.
-    for (let k = n * 37; k % 4 !== 0 || performance.now() < end; k++) {
-      await check(KEYS[k % KEYS.length]);
-      done++;
-    }
-  };
-  await Promise.all(Array.from({ length: callers }, (_, n) => call(n)));
-  return done / ((performance.now() - start) / 1000);
-}
+const rateOf = async (check, callers) =>
+  (await measureCallers((n) => check(KEYS[n % KEYS.length]), callers, SPAN_MS)).perSecond;
 
 const running = {};
 for (const [name, start] of Object.entries(competitors)) {

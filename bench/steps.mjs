@@ -22,7 +22,7 @@ export const STEPS = [
   step('bench:daemon-start', 1, ...WRITE),
   step('bench:http', 4),
   step('bench:daemon', 6),
-  step('bench:daemon-http', 1),
+  step('bench:daemon', 1, 'http'),
   step('bench:peers', 1),
   step('bench:workers', 2, ...WRITE),
   step('bench:start', 1, ...WRITE),

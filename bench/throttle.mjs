@@ -9,12 +9,12 @@
  */
 
 import { limiter, throttle } from 'sluice';
+import { measureCalls } from './call-rate.mjs';
 import { machineLine, median, millions, row, times, writeSection } from './report.mjs';
 
 const smoke = process.argv.includes('--smoke');
 const ROUNDS = smoke ? 1 : 5;
 const SPAN_MS = smoke ? 5 : 400;
-const BATCH = 1024;
 const limit = { bucket: { rate: 1e9, burst: 1e12 } };
 
 let count = 0;
@@ -49,17 +49,7 @@ const competitors = {
   },
 };
 
-async function rate({ sync, async: asynchronous }) {
-  let done = 0;
-  const start = performance.now();
-  let now = start;
-  for (; now < start + SPAN_MS; now = performance.now()) {
-    if (sync) for (let n = 0; n < BATCH; n++) sync();
-    else for (let n = 0; n < BATCH; n++) await asynchronous();
-    done += BATCH;
-  }
-  return done / ((now - start) / 1000);
-}
+const rate = async (calls) => (await measureCalls(calls, SPAN_MS)).perSecond;
 
 const made = {};
 for (const [name, make] of Object.entries(competitors)) {

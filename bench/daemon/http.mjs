@@ -1,8 +1,5 @@
 /**
- * The cost of a check over HTTP, compared with a bare Node server that replies `ok`.
- *
- *     npm run bench:daemon-http               seven rounds with 8 and 64 connections, written to bench/RESULTS.md
- *     npm run bench:daemon-http -- --smoke    a short run, writes nothing
+ * The cost of a check over HTTP, compared with a bare Node server that replies `ok`: `npm run bench:daemon -- http`.
  *
  * Each server runs in its own process. This process keeps connections open and sends the next prepared request after
  * each reply. The servers alternate within a round, a quarter of a second each, so that slow rounds cancel out. The
@@ -141,7 +138,7 @@ if (!smoke) {
   writeSection(
     'Daemon: check over HTTP',
     `\`GET /check\` with its RateLimit headers and JSON, compared with a bare \`node:http\` server that replies \`ok\` to the same requests:
-one request at a time on each connection, ${KEYS} keys in rotation. Medians of ${ROUNDS} rounds in one run of \`npm run bench:daemon-http\`, and
+one request at a time on each connection, ${KEYS} keys in rotation. Medians of ${ROUNDS} rounds in one run of \`npm run bench:daemon -- http\`, and
 the ratio within each round: median, lowest and highest. The load generator runs in its own process. It used
 less CPU than the servers (last columns; the rest went to other load on the machine), so it was not the bottleneck.
 ${machineLine()}, a shared machine.

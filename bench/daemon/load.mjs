@@ -9,6 +9,7 @@
  */
 
 import { connect } from 'node:net';
+import { batchesOf, newlinesOf } from './requests.mjs';
 
 const {
   path,
@@ -17,35 +18,13 @@ const {
   depth,
   kind,
   ms,
-  keys = 1000,
+  keys,
+  extra,
+  newlines = newlinesOf(kind),
   warmMs = 300,
-  extra = [],
 } = JSON.parse(process.argv[2]);
 
-const resp = (...words) =>
-  `*${words.length}\r\n${words.map((w) => `$${w.length}\r\n${w}\r\n`).join('')}`;
-
-/** The request of each protocol, and the number of newlines in its reply. */
-const KINDS = {
-  line: { request: (key) => `${key}\n`, newlines: 1 },
-  incr: { request: (key) => resp('INCR', key), newlines: 1 },
-  lua: { request: (key) => resp('EVALSHA', extra[0], '1', key, ...extra.slice(1)), newlines: 1 },
-  http: {
-    request: (key) => `GET /check?limit=default&key=${key} HTTP/1.1\r\nHost: localhost\r\n\r\n`,
-    newlines: 9,
-  },
-  cell: { request: (key) => resp('CL.THROTTLE', key, '1000000000', '1000000', '1'), newlines: 6 },
-};
-
-const { request, newlines } = KINDS[kind];
-const BATCHES = 32;
-const batches = Array.from({ length: BATCHES }, (_, b) =>
-  Buffer.from(
-    Array.from({ length: depth }, (_, n) =>
-      request(`user:${((b * depth + n) * 7919) % keys}`),
-    ).join(''),
-  ),
-);
+const batches = batchesOf(kind, depth, { keys, extra });
 
 const NEWLINE = 10;
 let replies = 0;
@@ -59,7 +38,7 @@ for (let c = 0; c < connections; c++) {
   const sendBatch = () => {
     missing = depth * newlines;
     sentAt = performance.now();
-    socket.write(batches[next++ % BATCHES]);
+    socket.write(batches[next++ % batches.length]);
   };
   const onData = (length, buffer) => {
     for (let n = 0; n < length; n++) if (buffer[n] === NEWLINE) missing--;

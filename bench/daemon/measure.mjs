@@ -8,8 +8,8 @@ export async function measureLoad(
   { connections, depth, isUnix = false, ms, alsoCpu = () => 0 },
 ) {
   const where = isUnix ? { path: target.path } : { port: target.port };
-  const { kind, extra } = target;
-  const options = { ...where, kind, extra, connections, depth, ms };
+  const { kind, extra, newlines } = target;
+  const options = { ...where, kind, extra, newlines, connections, depth, ms };
   const generator = spawn(process.execPath, ['bench/daemon/load.mjs', JSON.stringify(options)], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });

@@ -1,7 +1,7 @@
 /** Starts the daemon as a child process, and reads the CPU time and memory of a process. */
 
 import { execFileSync, spawn } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 
 const TICKS = Number(execFileSync('getconf', ['CLK_TCK'], { encoding: 'utf8' }));
 
@@ -12,10 +12,13 @@ process.once('exit', () => {
 
 /**
  * Starts the daemon and waits until it listens. `at` has its addresses by protocol. `within` is a command that executes
- * the daemon, such as `ip netns exec`; `log` is the target of standard error.
+ * the daemon, such as `ip netns exec`; `log` is the target of standard error; `program` is the command of another build.
  */
-export async function startDaemon(args, { env = {}, within = [], log = 'inherit' } = {}) {
-  const words = [...within, process.execPath, 'dist/bin/sluice.js', 'serve', ...args];
+export async function startDaemon(
+  args,
+  { env = {}, within = [], log = 'inherit', program = 'dist/bin/sluice.js' } = {},
+) {
+  const words = [...within, process.execPath, program, 'serve', ...args];
   const child = spawn(words[0], words.slice(1), {
     stdio: ['ignore', 'pipe', log],
     env: { ...process.env, ...env },
@@ -42,8 +45,15 @@ export async function startDaemon(args, { env = {}, within = [], log = 'inherit'
   return { pid: child.pid, at, port, stop };
 }
 
-/** CPU seconds that a process has used. */
+/** CPU seconds that a process has used: in nanoseconds by thread where the kernel has them, else in ticks. */
 export function cpuOf(pid) {
+  const threads = `/proc/${pid}/task`;
+  if (existsSync(`${threads}/${pid}/schedstat`)) {
+    const nanos = readdirSync(threads).map((thread) =>
+      Number(readFileSync(`${threads}/${thread}/schedstat`, 'utf8').split(' ')[0]),
+    );
+    return nanos.reduce((sum, each) => sum + each, 0) / 1e9;
+  }
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1].split(' ');
   return (Number(fields[11]) + Number(fields[12])) / TICKS;
 }

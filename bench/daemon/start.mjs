@@ -9,8 +9,9 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, readFileSync, statSync } from 'node:fs';
+import { statSync } from 'node:fs';
 import { isToWrite, loadLine, madeBy, median, table, whole, writeFigures } from '../report.mjs';
+import { cpuOf } from './process.mjs';
 
 const smoke = process.argv.includes('--smoke');
 const writes = isToWrite(!smoke);
@@ -27,15 +28,6 @@ FORMS.push({ name: 'Node alone', command: [process.execPath] });
 
 const ADDRESSES = ['--line', '127.0.0.1:0', '--resp', '127.0.0.1:0', '--http', '127.0.0.1:0'];
 
-/** Processor time of all threads of a process, in milliseconds. Linux only. */
-function cpuMsOf(pid) {
-  const threads = readdirSync(`/proc/${pid}/task`);
-  const nanos = threads.map((thread) =>
-    Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'utf8').split(' ')[0]),
-  );
-  return nanos.reduce((sum, each) => sum + each, 0) / 1e6;
-}
-
 async function startOnce({ command, file }) {
   const [program, ...args] = file
     ? [...command, file, 'serve', ...ADDRESSES]
@@ -48,7 +40,7 @@ async function startOnce({ command, file }) {
     out += chunk;
     if (out.includes('ready\n')) break;
   }
-  const result = { ms: performance.now() - startedAt, cpuMs: cpuMsOf(child.pid) };
+  const result = { ms: performance.now() - startedAt, cpuMs: cpuOf(child.pid) * 1000 };
   child.kill('SIGKILL');
   await ended;
   return result;
