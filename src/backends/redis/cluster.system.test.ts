@@ -289,7 +289,7 @@ describe.skipIf(redisServer() === undefined)('redis backend, cluster failover', 
       const api = limiter({
         name: 'api',
         limit: bucketLimit(0.001, 5),
-        backend: redis(connection.client, { onUnavailable: 'deny' }),
+        backend: redis(connection.client, { onUnavailable: 'deny', deadline: '2s' }),
       });
       try {
         const keys = Array.from({ length: 30 }, (_, n) => `key ${n}`);
@@ -332,7 +332,7 @@ describe.skipIf(redisServer() === undefined)('redis backend, cluster failover', 
     const api = limiter({
       name: 'api',
       limit: { spacing: { every: '1h' } },
-      backend: redis(connection.client),
+      backend: redis(connection.client, { deadline: '2s' }),
     });
     try {
       const [alone, strict] = cluster.masters();
