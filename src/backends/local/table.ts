@@ -46,6 +46,9 @@ const MAX_LOAD = 0.8;
  */
 const SWEEP_STEPS = 8;
 
+/** A key stays this long after it is removable: to remove a key that is called and add it again costs more than its checks. */
+const KEEP_MS: Millis = 1000;
+
 /** Slots of the old block that are moved at once when the table grows, and then with each new key. */
 const FIRST_MOVE_SLOTS = 1024;
 const MOVE_SLOTS = 16;
@@ -118,9 +121,8 @@ export class KeyTable {
 
   /** The index of the key's state, begun now if it has none; -1 if no key can be evicted for it. */
   findOrAdd(key: string, now: Millis): number {
-    const hasher = this.#hasher;
-    hasher.hash(key);
-    return this.findOrAddHashed(hasher.low, hasher.high, now);
+    this.#hasher.hash(key);
+    return this.findOrAddHashed(this.#hasher.low, this.#hasher.high, now);
   }
 
   /** The same for a key that this table's hasher has hashed already. */
@@ -321,7 +323,7 @@ export class KeyTable {
       if (moved >= 0) return moved;
       this.#move(MOVE_SLOTS, now);
     }
-    this.#sweep(SWEEP_STEPS, now);
+    this.#sweep(SWEEP_STEPS, now - KEEP_MS);
     if (this.#count >= this.#maxKeys && !this.#evict(now)) return -1;
     if (this.#count >= this.#maxLoad) this.#resize(now);
     return this.#insert(low, high, now);
@@ -357,15 +359,15 @@ export class KeyTable {
     return slot * this.#stride + 1;
   }
 
-  /** Moves the clock hand over a few slots and removes keys that are as good as new. */
-  #sweep(steps: number, now: Millis): void {
+  /** Moves the clock hand over a few slots and removes keys that were removable `then`. */
+  #sweep(steps: number, then: Millis): void {
     const slots = this.#slots;
     for (let n = 0; n < steps; n++) {
-      if (!slots.isEmpty(this.#clockHand) && !this.#isInUse(slots, this.#clockHand, now)) {
+      if (!slots.isEmpty(this.#clockHand) && !this.#isInUse(slots, this.#clockHand, then)) {
         this.#remove(slots, this.#clockHand); // another entry may have moved into this slot: visit it again
       } else {
         this.#clockHand = (this.#clockHand + 1) & slots.mask;
-        if (this.#clockHand === 0 && this.#shrink(now)) return;
+        if (this.#clockHand === 0 && this.#shrink(then)) return;
       }
     }
   }
