@@ -115,7 +115,7 @@ export class KeyTable {
   /** The same for a key that this table's hasher has hashed already. */
   findHashed(low: number, high: number): number {
     const slot = this.#slots.slotOf(low, high);
-    if (!this.#slots.isEmpty(slot)) return this.#indexOf(slot);
+    if (slot >= 0) return this.#indexOf(slot);
     return this.#old ? this.#moveHashed(this.#old, low, high) : -1;
   }
 
@@ -127,9 +127,8 @@ export class KeyTable {
 
   /** The same for a key that this table's hasher has hashed already. */
   findOrAddHashed(low: number, high: number, now: Millis): number {
-    const slot = this.#slots.slotOf(low, high);
-    if (!this.#slots.isEmpty(slot)) return this.#indexOf(slot);
-    return this.#add(low, high, now);
+    const i = this.findHashed(low, high);
+    return i >= 0 ? i : this.add(low, high, now);
   }
 
   /** A block for a `change` that needs one, made ahead: its memory may start a garbage collection. */
@@ -218,7 +217,7 @@ export class KeyTable {
     const { low, high } = this.#hashOf(key);
     if (this.findHashed(low, high) >= 0) this.#remove(this.#slots, this.#slots.slotOf(low, high));
     if (this.#debts.untilFor(high, now) <= now) return;
-    const i = this.#add(low, high, now);
+    const i = this.add(low, high, now);
     if (i >= 0) this.lifecycle.init(this.storage, i, now);
   }
 
@@ -286,7 +285,7 @@ export class KeyTable {
       // Without the clock hand: it would shrink a table that is not full yet, and entries come in the order of their slots,
       // which a smaller table would have to probe one by one.
       const hasSpace = this.#count < Math.min(this.#maxKeys, this.#maxLoad) && !this.#old;
-      const to = hasSpace ? this.#insert(low, high, now) : this.#add(low, high, now);
+      const to = hasSpace ? this.#insert(low, high, now) : this.add(low, high, now);
       if (to >= 0) this.storage.set(entries.subarray(from + 1, from + this.#stride), to);
     }
   }
@@ -317,12 +316,9 @@ export class KeyTable {
     return this.#old ? [this.#slots, this.#old] : [this.#slots];
   }
 
-  #add(low: number, high: number, now: Millis): number {
-    if (this.#old) {
-      const moved = this.#moveHashed(this.#old, low, high);
-      if (moved >= 0) return moved;
-      this.#move(MOVE_SLOTS, now);
-    }
+  /** Begins the state of a key that has none; -1 if no key can be evicted for it. */
+  add(low: number, high: number, now: Millis): number {
+    this.#move(MOVE_SLOTS, now);
     this.#sweep(SWEEP_STEPS, now - KEEP_MS);
     if (this.#count >= this.#maxKeys && !this.#evict(now)) return -1;
     if (this.#count >= this.#maxLoad) this.#resize(now);
@@ -331,7 +327,7 @@ export class KeyTable {
 
   /** Begins the state of a key for which there is space. */
   #insert(low: number, high: number, now: Millis): number {
-    const slot = this.#slots.slotOf(low, high);
+    const slot = ~this.#slots.slotOf(low, high);
     this.#slots.setHash(slot, low, high);
     this.#conversion?.added(this.#slots, slot);
     this.#count++;
@@ -454,11 +450,11 @@ export class KeyTable {
   /** Moves one key; -1 if the old block does not have it. */
   #moveHashed(old: Slots, low: number, high: number): number {
     const slot = old.slotOf(low, high);
-    return old.isEmpty(slot) ? -1 : this.#moveSlot(old, slot);
+    return slot < 0 ? -1 : this.#moveSlot(old, slot);
   }
 
   #moveSlot(old: Slots, slot: number): number {
-    const at = this.#slots.slotOf(old.low(slot), old.high(slot)) * this.#stride;
+    const at = ~this.#slots.slotOf(old.low(slot), old.high(slot)) * this.#stride;
     this.#copyEntry(old, slot, this.#slots, at);
     this.#empty(old, slot);
     return at + 1;
