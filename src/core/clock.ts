@@ -1,9 +1,4 @@
-/**
- * The only file that reads time from the system.
- *
- * A policy gets the time as an argument. The same code therefore runs on a server, in a simulator that plays a week in
- * a second, and in a test that never sleeps.
- */
+/** The only file that reads time from the system. It is an argument elsewhere, so that simulations and tests never sleep. */
 
 /** An instant or a span, in milliseconds. An instant counts from an origin only its clock knows. */
 export type Millis = number;

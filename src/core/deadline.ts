@@ -17,19 +17,10 @@ export async function withDeadline<T>(
   keepAlive = false,
 ): Promise<T> {
   let isOver = false;
-  let cancel = (): void => {};
-  const timeout = new Promise<never>((_, reject) => {
-    const expire = (): void => {
-      isOver = true;
-      reject(new UnavailableError(component, lateReplyMessage(ms)));
-    };
-    cancel = schedule(clock, clock.now() + ms, expire, keepAlive);
-  });
-  try {
-    return await Promise.race([work(() => isOver), timeout]);
-  } finally {
-    cancel();
-  }
+  const result = work(() => isOver);
+  if (await completesWithin(clock, ms, result, keepAlive)) return result;
+  isOver = true;
+  throw new UnavailableError(component, lateReplyMessage(ms));
 }
 
 /** Resolves to true when `done` resolves, or to false after `ms`; rejects if `done` rejects first. */

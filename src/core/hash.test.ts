@@ -64,6 +64,22 @@ function halfSipHash(c: number, d: number, [k0, k1, k2, k3]: HashSeed, bytes: Ui
 const counting = (length: number): Uint8Array => Uint8Array.from({ length }, (_, n) => n);
 
 describe('the hash of a key', () => {
+  test('hash of bytes: says of every key with two colons that it has them, and not of one without', () => {
+    const h = createHasher([1, 2, 3, 4]);
+    const key = fc.array(fc.constantFrom(...'a1;:'), { maxLength: 70 });
+    fc.assert(
+      fc.property(key, fc.nat(4), (letters, times) => {
+        const bytes = Buffer.from(letters.join('').repeat(4 ** times));
+        h.hashBytes(bytes, 0, bytes.length);
+        if (bytes.indexOf(58) !== bytes.lastIndexOf(58)) expect(h.hasColons).toBe(true);
+        else if (bytes.length < 58 && bytes.indexOf(59) < 0) expect(h.hasColons).toBe(false);
+      }),
+      { numRuns: 2000 },
+    );
+    h.hashBytes(Buffer.from(':aaa'.repeat(256)), 0, 1024); // more than a byte can count
+    expect(h.hasColons).toBe(true);
+  });
+
   test('is the same every time, remembered or not', () => {
     const keys = numbered(5_000);
     const once = hashesOf(keys);

@@ -25,6 +25,8 @@ export interface Hasher extends KeyHash {
   hash(key: string): void;
   /** Hashes a key in bytes, to the same value as its string. */
   hashBytes(bytes: Uint8Array, from: number, to: number): void;
+  /** False if the key that `hashBytes` has hashed has less than two colons: it is no IPv6 address. True needs a look. */
+  readonly hasColons: boolean;
   /** Keys whose hash is cached: the busy ones among those that were hashed as strings. */
   cachedKeys?(): Iterable<string>;
 }
@@ -77,6 +79,9 @@ const MAX_UTF8_BYTES = 3;
 /** The bytes of a key that is not ASCII and not long; reused by all hashers. */
 const shortKeyBytes = new Uint8Array(MAX_MEMO_CHARS * MAX_UTF8_BYTES);
 
+/** Of a longer key the colons are not counted: each byte of the count has a share of them, below 256. */
+const MAX_COUNTED_BYTES = 255;
+
 /** Rounds after the last word, before each half of the result. */
 const FINAL_ROUNDS = 3;
 
@@ -84,6 +89,7 @@ const FINAL_ROUNDS = 3;
 class SeededHasher implements Hasher {
   low = 0;
   high = 0;
+  hasColons = false;
   #v0 = 0;
   #v1 = 0;
   #v2 = 0;
@@ -189,9 +195,11 @@ class SeededHasher implements Hasher {
     let v1 = this.#v1 | 0;
     let v2 = this.#v2 | 0;
     let v3 = this.#v3 | 0;
+    let colons = 0;
     let n = from;
     for (; n < end; n += 4) {
       const word = bytes[n] | (bytes[n + 1] << 8) | (bytes[n + 2] << 16) | (bytes[n + 3] << 24);
+      colons += colonsIn(word);
       v3 ^= word;
       v0 = (v0 + v1) | 0;
       v1 = ((v1 << 5) | (v1 >>> 27)) ^ v0;
@@ -207,6 +215,8 @@ class SeededHasher implements Hasher {
     }
     let last = length << 24;
     for (let shift = 0; n < to; n++, shift += 8) last |= bytes[n] << shift;
+    colons += colonsIn(last);
+    this.hasColons = length > MAX_COUNTED_BYTES || Math.imul(colons, 0x01010101) >>> 24 > 1;
     this.#finish(v0, v1, v2, v3, last);
   }
 
@@ -238,6 +248,10 @@ class SeededHasher implements Hasher {
     if (this.low === 0 && this.high === 0) this.high = 1; // 0 marks an empty slot in tables
   }
 }
+
+/** 1 in each byte of a word that is a colon, or a semicolon behind one. Four bytes at once: a loop over a key costs more. */
+const colonsIn = (word: number): number =>
+  (((word ^ 0x3a3a3a3a) - 0x01010101) & ~(word ^ 0x3a3a3a3a) & 0x80808080) >>> 7;
 
 /**
  * The key as a property name. A key may be a slice of a larger string and keep all of it alive; V8 copies

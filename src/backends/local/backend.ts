@@ -129,9 +129,10 @@ export class LocalBackend implements Backend {
 
   checkHashed(low: number, high: number, cost: number): Decision {
     const now = this.#clock.now();
-    const i = this.#table.findOrAddHashed(low, high, now);
-    if (i < 0) return deny(TABLE_FULL_RETRY_MS);
-    return this.#policy.check(this.#table.storage, i, cost, now);
+    const table = this.#table;
+    let i = table.findHashed(low, high);
+    if (i < 0) i = table.add(low, high, now);
+    return i < 0 ? deny(TABLE_FULL_RETRY_MS) : this.#policy.check(table.storage, i, cost, now);
   }
 
   /** The rules are read from a copy: a policy may use the state it is inspected with as scratch space. */

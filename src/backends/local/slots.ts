@@ -27,7 +27,7 @@ export class Slots {
     return new Slots(this.mask + 1, this.stride, this.storage.slice());
   }
 
-  /** The slot that holds the hash, or the empty one where it belongs. */
+  /** The slot that holds the hash; if none does, `~slot` of the empty one where it belongs, which is below 0. */
   slotOf(low: number, high: number): number {
     const hashes = this.hashes;
     const { mask } = this;
@@ -36,7 +36,8 @@ export class Slots {
       const at = slot * stride;
       const l = hashes[at];
       const h = hashes[at + 1];
-      if ((l === low && h === high) || (l === 0 && h === 0)) return slot;
+      if (l === low && h === high) return slot;
+      if (l === 0 && h === 0) return ~slot;
     }
   }
 

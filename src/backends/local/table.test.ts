@@ -75,6 +75,34 @@ describe('key table', () => {
     expect(table.size).toBeGreaterThanOrEqual(inUse);
   });
 
+  test('key table: keys that are removable before each of their calls stay while they are called', () => {
+    let begun = 0;
+    const counted = {
+      ...lifecycle,
+      init: (state: Float64Array, i: number, now: number, freshAt: number) => {
+        begun++;
+        lifecycle.init(state, i, now, freshAt);
+      },
+    };
+    const table = new KeyTable(counted, hasher, 10_000_000);
+    for (let n = 0; n < 100_000; n++) put(table, `k${n % 1000}`, n, n / 200, n / 200);
+    expect(begun).toBeLessThan(4000); // some are dropped while the table grows
+  });
+
+  test('key table: keys that have been removable for a second are removed', () => {
+    const table = createTable();
+    for (let n = 0; n < 100_000; n++) put(table, `k${n}`, n, n, n); // one each millisecond
+    expect(table.size).toBeLessThan(2000);
+    expect(table.bytes).toBeLessThan(200_000);
+  });
+
+  test('key table: a flood of keys that are removable at once stays within maxKeys and leaves no debts', () => {
+    const table = createTable(500);
+    for (let n = 0; n < 100_000; n++) put(table, `k${n}`, n, n / 1000, n / 1000);
+    expect(table.size).toBeLessThanOrEqual(500);
+    expect(table.evicted).toBe(0);
+  });
+
   test('key table: a new key moves few others, however many there are', () => {
     let looks = 0;
     const counted = {

@@ -46,6 +46,9 @@ const MAX_LOAD = 0.8;
  */
 const SWEEP_STEPS = 8;
 
+/** A key stays this long after it is removable: to remove a key that is called and add it again costs more than its checks. */
+const KEEP_MS: Millis = 1000;
+
 /** Slots of the old block that are moved at once when the table grows, and then with each new key. */
 const FIRST_MOVE_SLOTS = 1024;
 const MOVE_SLOTS = 16;
@@ -112,22 +115,20 @@ export class KeyTable {
   /** The same for a key that this table's hasher has hashed already. */
   findHashed(low: number, high: number): number {
     const slot = this.#slots.slotOf(low, high);
-    if (!this.#slots.isEmpty(slot)) return this.#indexOf(slot);
+    if (slot >= 0) return this.#indexOf(slot);
     return this.#old ? this.#moveHashed(this.#old, low, high) : -1;
   }
 
   /** The index of the key's state, begun now if it has none; -1 if no key can be evicted for it. */
   findOrAdd(key: string, now: Millis): number {
-    const hasher = this.#hasher;
-    hasher.hash(key);
-    return this.findOrAddHashed(hasher.low, hasher.high, now);
+    this.#hasher.hash(key);
+    return this.findOrAddHashed(this.#hasher.low, this.#hasher.high, now);
   }
 
   /** The same for a key that this table's hasher has hashed already. */
   findOrAddHashed(low: number, high: number, now: Millis): number {
-    const slot = this.#slots.slotOf(low, high);
-    if (!this.#slots.isEmpty(slot)) return this.#indexOf(slot);
-    return this.#add(low, high, now);
+    const i = this.findHashed(low, high);
+    return i >= 0 ? i : this.add(low, high, now);
   }
 
   /** A block for a `change` that needs one, made ahead: its memory may start a garbage collection. */
@@ -216,7 +217,7 @@ export class KeyTable {
     const { low, high } = this.#hashOf(key);
     if (this.findHashed(low, high) >= 0) this.#remove(this.#slots, this.#slots.slotOf(low, high));
     if (this.#debts.untilFor(high, now) <= now) return;
-    const i = this.#add(low, high, now);
+    const i = this.add(low, high, now);
     if (i >= 0) this.lifecycle.init(this.storage, i, now);
   }
 
@@ -284,7 +285,7 @@ export class KeyTable {
       // Without the clock hand: it would shrink a table that is not full yet, and entries come in the order of their slots,
       // which a smaller table would have to probe one by one.
       const hasSpace = this.#count < Math.min(this.#maxKeys, this.#maxLoad) && !this.#old;
-      const to = hasSpace ? this.#insert(low, high, now) : this.#add(low, high, now);
+      const to = hasSpace ? this.#insert(low, high, now) : this.add(low, high, now);
       if (to >= 0) this.storage.set(entries.subarray(from + 1, from + this.#stride), to);
     }
   }
@@ -315,13 +316,10 @@ export class KeyTable {
     return this.#old ? [this.#slots, this.#old] : [this.#slots];
   }
 
-  #add(low: number, high: number, now: Millis): number {
-    if (this.#old) {
-      const moved = this.#moveHashed(this.#old, low, high);
-      if (moved >= 0) return moved;
-      this.#move(MOVE_SLOTS, now);
-    }
-    this.#sweep(SWEEP_STEPS, now);
+  /** Begins the state of a key that has none; -1 if no key can be evicted for it. */
+  add(low: number, high: number, now: Millis): number {
+    this.#move(MOVE_SLOTS, now);
+    this.#sweep(SWEEP_STEPS, now - KEEP_MS);
     if (this.#count >= this.#maxKeys && !this.#evict(now)) return -1;
     if (this.#count >= this.#maxLoad) this.#resize(now);
     return this.#insert(low, high, now);
@@ -329,7 +327,7 @@ export class KeyTable {
 
   /** Begins the state of a key for which there is space. */
   #insert(low: number, high: number, now: Millis): number {
-    const slot = this.#slots.slotOf(low, high);
+    const slot = ~this.#slots.slotOf(low, high);
     this.#slots.setHash(slot, low, high);
     this.#conversion?.added(this.#slots, slot);
     this.#count++;
@@ -357,15 +355,15 @@ export class KeyTable {
     return slot * this.#stride + 1;
   }
 
-  /** Moves the clock hand over a few slots and removes keys that are as good as new. */
-  #sweep(steps: number, now: Millis): void {
+  /** Moves the clock hand over a few slots and removes keys that were removable `then`. */
+  #sweep(steps: number, then: Millis): void {
     const slots = this.#slots;
     for (let n = 0; n < steps; n++) {
-      if (!slots.isEmpty(this.#clockHand) && !this.#isInUse(slots, this.#clockHand, now)) {
+      if (!slots.isEmpty(this.#clockHand) && !this.#isInUse(slots, this.#clockHand, then)) {
         this.#remove(slots, this.#clockHand); // another entry may have moved into this slot: visit it again
       } else {
         this.#clockHand = (this.#clockHand + 1) & slots.mask;
-        if (this.#clockHand === 0 && this.#shrink(now)) return;
+        if (this.#clockHand === 0 && this.#shrink(then)) return;
       }
     }
   }
@@ -452,11 +450,11 @@ export class KeyTable {
   /** Moves one key; -1 if the old block does not have it. */
   #moveHashed(old: Slots, low: number, high: number): number {
     const slot = old.slotOf(low, high);
-    return old.isEmpty(slot) ? -1 : this.#moveSlot(old, slot);
+    return slot < 0 ? -1 : this.#moveSlot(old, slot);
   }
 
   #moveSlot(old: Slots, slot: number): number {
-    const at = this.#slots.slotOf(old.low(slot), old.high(slot)) * this.#stride;
+    const at = ~this.#slots.slotOf(old.low(slot), old.high(slot)) * this.#stride;
     this.#copyEntry(old, slot, this.#slots, at);
     this.#empty(old, slot);
     return at + 1;

@@ -9,7 +9,7 @@
  * compared too, unless a single limit counts by that hash anyway.
  */
 
-import type { KeyHash } from '../../core/hash.ts';
+import type { Hasher, KeyHash } from '../../core/hash.ts';
 import { runAtOnce } from '../../core/steps.ts';
 import type { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import type { LimitConfig } from '../config/limits.ts';
@@ -185,13 +185,13 @@ export class RouteTable {
 
   /** The limiter that decides alone, by hash; undefined if the route is not cached or there is none. */
   cachedLimiter(
-    { low, high }: KeyHash,
+    { low, high, hasColons }: Hasher,
     key: Uint8Array,
     from: number,
     to: number,
   ): SyncLimiter | undefined {
     if (this.#soleRoute)
-      return this.#countsNetworks && bytesEndLikeIpv6(key, from, to)
+      return this.#countsNetworks && hasColons && bytesEndLikeIpv6(key, from, to)
         ? undefined
         : this.#soleRoute.singleLimiter;
     const at = low & (ROUTE_CACHE_SLOTS - 1);
