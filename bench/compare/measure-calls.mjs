@@ -9,11 +9,18 @@
 import { measureCallers, measureCalls } from '../call-rate.mjs';
 import { libraryOf } from './builds.mjs';
 
-const { folder, ms, keys, call = 'check', inFlight, port, owner } = JSON.parse(process.argv[2]);
+const {
+  folder,
+  ms,
+  keys,
+  call = 'check',
+  inFlight,
+  port,
+  owner,
+  warmUpMs,
+} = JSON.parse(process.argv[2]);
 const ORDER = 1 << 20;
 const KEYS_OF_REDIS = 1000;
-const WARM_UP_MS = 300;
-const CALLERS_OF_WARM_UP = 64; // one caller makes too few calls for the code to be compiled
 const limit = { bucket: { rate: '1/h', burst: 1e12 } };
 
 const library = await libraryOf(folder);
@@ -55,7 +62,7 @@ const CALLS = {
 async function measureLocal() {
   const sync = CALLS[call]();
   if (sync === undefined) return undefined;
-  await measureCalls({ sync }, WARM_UP_MS);
+  await measureCalls({ sync }, warmUpMs);
   return measureCalls({ sync }, ms);
 }
 
@@ -70,7 +77,7 @@ async function measureThroughRedis() {
   const check = library.checkOf(own);
   const names = Array.from({ length: KEYS_OF_REDIS }, (_, n) => `client-${n}`);
   const checkOne = (n) => check(names[n % KEYS_OF_REDIS]);
-  await measureCallers(checkOne, CALLERS_OF_WARM_UP, WARM_UP_MS);
+  await measureCallers(checkOne, inFlight, warmUpMs);
   return measureCallers(checkOne, inFlight, ms);
 }
 
