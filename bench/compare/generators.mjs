@@ -164,7 +164,7 @@ export function generatorOf(kind) {
 }
 
 /** The first replies of a server are slower: the code is not compiled yet. */
-const WARM_UP = { connections: 8, depth: 16, ms: 600 };
+const WARM_UP = { connections: 8, depth: 16, ms: 500 };
 
 export const warmUp = (target) =>
   (hasTool('cc') ? compiled : generatorOf(target.kind)).measure(target, WARM_UP);

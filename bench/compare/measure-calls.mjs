@@ -9,10 +9,18 @@
 import { measureCallers, measureCalls } from '../call-rate.mjs';
 import { libraryOf } from './builds.mjs';
 
-const { folder, ms, keys, call = 'check', inFlight, port, owner } = JSON.parse(process.argv[2]);
+const {
+  folder,
+  ms,
+  keys,
+  call = 'check',
+  inFlight,
+  port,
+  owner,
+  warmUpMs,
+} = JSON.parse(process.argv[2]);
 const ORDER = 1 << 20;
 const KEYS_OF_REDIS = 1000;
-const WARM_UP_PART = 0.5;
 const limit = { bucket: { rate: '1/h', burst: 1e12 } };
 
 const library = await libraryOf(folder);
@@ -54,7 +62,7 @@ const CALLS = {
 async function measureLocal() {
   const sync = CALLS[call]();
   if (sync === undefined) return undefined;
-  await measureCalls({ sync }, ms * WARM_UP_PART);
+  await measureCalls({ sync }, warmUpMs);
   return measureCalls({ sync }, ms);
 }
 
@@ -68,10 +76,9 @@ async function measureThroughRedis() {
   const own = library.remoteLimiter({ name: owner, limit }, client, { deadline: '10s' });
   const check = library.checkOf(own);
   const names = Array.from({ length: KEYS_OF_REDIS }, (_, n) => `client-${n}`);
-  const measure = (spanMs) =>
-    measureCallers((n) => check(names[n % KEYS_OF_REDIS]), inFlight, spanMs);
-  await measure(ms * WARM_UP_PART);
-  return measure(ms);
+  const checkOne = (n) => check(names[n % KEYS_OF_REDIS]);
+  await measureCallers(checkOne, inFlight, warmUpMs);
+  return measureCallers(checkOne, inFlight, ms);
 }
 
 const figures = await (inFlight === undefined ? measureLocal() : measureThroughRedis());
