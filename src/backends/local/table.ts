@@ -112,7 +112,6 @@ export class KeyTable {
     return this.findHashed(this.#hasher.low, this.#hasher.high);
   }
 
-  /** The same for a key that this table's hasher has hashed already. */
   findHashed(low: number, high: number): number {
     const slot = this.#slots.slotOf(low, high);
     if (slot >= 0) return this.#indexOf(slot);
@@ -125,10 +124,9 @@ export class KeyTable {
     return this.findOrAddHashed(this.#hasher.low, this.#hasher.high, now);
   }
 
-  /** The same for a key that this table's hasher has hashed already. */
   findOrAddHashed(low: number, high: number, now: Millis): number {
-    const i = this.findHashed(low, high);
-    return i >= 0 ? i : this.add(low, high, now);
+    const slot = this.#slots.slotOf(low, high);
+    return slot >= 0 ? this.#indexOf(slot) : this.#add(low, high, now);
   }
 
   /** A block for a `change` that needs one, made ahead: its memory may start a garbage collection. */
@@ -217,7 +215,7 @@ export class KeyTable {
     const { low, high } = this.#hashOf(key);
     if (this.findHashed(low, high) >= 0) this.#remove(this.#slots, this.#slots.slotOf(low, high));
     if (this.#debts.untilFor(high, now) <= now) return;
-    const i = this.add(low, high, now);
+    const i = this.#add(low, high, now);
     if (i >= 0) this.lifecycle.init(this.storage, i, now);
   }
 
@@ -285,7 +283,7 @@ export class KeyTable {
       // Without the clock hand: it would shrink a table that is not full yet, and entries come in the order of their slots,
       // which a smaller table would have to probe one by one.
       const hasSpace = this.#count < Math.min(this.#maxKeys, this.#maxLoad) && !this.#old;
-      const to = hasSpace ? this.#insert(low, high, now) : this.add(low, high, now);
+      const to = hasSpace ? this.#insert(low, high, now) : this.#add(low, high, now);
       if (to >= 0) this.storage.set(entries.subarray(from + 1, from + this.#stride), to);
     }
   }
@@ -316,8 +314,10 @@ export class KeyTable {
     return this.#old ? [this.#slots, this.#old] : [this.#slots];
   }
 
-  /** Begins the state of a key that has none; -1 if no key can be evicted for it. */
-  add(low: number, high: number, now: Millis): number {
+  /** The state of a key that the new block does not have: moved from the old one, or begun. */
+  #add(low: number, high: number, now: Millis): number {
+    const moved = this.#old ? this.#moveHashed(this.#old, low, high) : -1;
+    if (moved >= 0) return moved;
     this.#move(MOVE_SLOTS, now);
     this.#sweep(SWEEP_STEPS, now - KEEP_MS);
     if (this.#count >= this.#maxKeys && !this.#evict(now)) return -1;
