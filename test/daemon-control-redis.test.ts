@@ -11,7 +11,7 @@ describe.skipIf(redisServer() === undefined)('control of limits in Redis', () =>
 
   beforeAll(async () => {
     redis = await fixture.serve(startRedis);
-    const options = `redis: { url: 'redis://127.0.0.1:${redis.port}', onUnavailable: deny }`;
+    const options = `redis: { url: 'redis://127.0.0.1:${redis.port}', onUnavailable: deny, deadline: 10s }`;
     const file = fixture.place().file(
       'sluice.yaml',
       `

@@ -233,7 +233,7 @@ describe.skipIf(redisServer() === undefined).each([
       import { limiter } from 'sluice';
       import { redis } from 'sluice/redis';
       ${make}
-      const api = limiter({ name: 'api', limit: { spacing: { every: '1h' } }, backend: redis(client, { fairQueue: ${fair} }) });
+      const api = limiter({ name: 'api', limit: { spacing: { every: '1h' } }, backend: redis(client, { fairQueue: ${fair}, deadline: '10s' }) });
       await api.acquire('token');
       const waiting = api.acquire('token', 1, { wait: 7_200_000 });
       await api.inspect('token');

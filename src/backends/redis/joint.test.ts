@@ -402,7 +402,6 @@ describe.skipIf(redisServer() === undefined)('all of limits in Redis', () => {
         expect([id, await leftOf(far, key)]).toEqual([id, left]);
       }
     },
-    20_000,
   );
 
   test("limits that refill: a call is admitted exactly when an oracle on Redis's clock admits it", async () => {
