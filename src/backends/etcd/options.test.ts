@@ -146,7 +146,8 @@ if (etcdServer() !== undefined) {
         expect((await api.check('x')).verdict).toBe('deny');
         await isAvailable();
       }
-      expect((await call(server, 'lease/leases')).leases).toEqual(before);
+      const { leases = [] } = await call(server, 'lease/leases');
+      expect(before).toEqual(expect.arrayContaining([...leases])); // one of an earlier test may expire
     });
 
     test('a key that is too long is refused, and other keys are not', async () => {
