@@ -1,6 +1,6 @@
 /** Traces requests with a debugger: one hash and one decision per request, and a bound on function entries. */
 
-import { execFile } from 'node:child_process';
+import { type ExecFileException, execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
 import { folderCount } from './support/ratchet/counts.ts';
@@ -16,6 +16,16 @@ interface Entry {
   readonly depth: number;
 }
 
+/** A watchdog: every function entry is a stop of the debugger, which a loaded machine makes slow. */
+const MAX_TRACE_MS = 150_000;
+
+/** The message of a failed command lacks its exit code, its signal and, without output, the cause. */
+function explain(cause: ExecFileException & { stderr?: string }): never {
+  const { killed, code, signal, stderr } = cause;
+  const why = killed ? `not done within ${MAX_TRACE_MS} ms` : `code ${code}, signal ${signal}`;
+  throw new Error(`bench/call-trace/run.mjs: ${why}: ${stderr || 'no output'}`, { cause });
+}
+
 const traced = new Map<string, Promise<readonly Entry[]>>();
 
 /** The function entries of one request of bench/call-trace/requests.mjs, traced once for all tests. */
@@ -27,7 +37,7 @@ function trace(request: string): Promise<readonly Entry[]> {
 
 async function traceNow(request: string): Promise<readonly Entry[]> {
   const args = ['bench/call-trace/run.mjs', request, '--json'];
-  const { stdout } = await run(process.execPath, args, { timeout: 60_000 });
+  const { stdout } = await run(process.execPath, args, { timeout: MAX_TRACE_MS }).catch(explain);
   const traces = JSON.parse(stdout) as Readonly<Record<string, readonly Entry[]>>;
   expect(Object.keys(traces)).toEqual([request]);
   return traces[request];
@@ -56,7 +66,7 @@ function holdFiles(path: string, entries: readonly Entry[]): void {
   holdRatchet([folderCount(`files a check enters: ${path}`, files)]);
 }
 
-describe('call trace', () => {
+describe('call trace', { timeout: MAX_TRACE_MS + 10_000 }, () => {
   test('library check: goes from limiter to backend, policy and counters, and hashes once', async () => {
     const entries = await trace('library: check');
     expect(entries[0]).toMatchObject({ file: 'limiter/sync-limiter.ts', name: 'check' });

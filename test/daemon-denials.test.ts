@@ -29,13 +29,14 @@ describe('denial log of the daemon', () => {
     const daemon = await startWith(
       'log: { denials: 300ms }\nlimits: { api: { bucket: { rate: 1/h, burst: 10 } } }\n',
     );
+    const since = performance.now();
     const replies = await flood(daemon, 'alice', 5000);
     expect(replies.match(/NO/g)).toHaveLength(4990);
     await daemon.waitForLog(/warn calls denied limit=api denied=\d+ seconds=[\d.]+\n/);
     await daemon.stop();
     const lines = denialLines(daemon);
     expect(sumOf(lines)).toBe(4990);
-    expect(lines.length).toBeLessThanOrEqual(5);
+    expect(lines.length).toBeLessThanOrEqual(2 + (performance.now() - since) / 300);
   });
 
   test('is on by default, and a stopping daemon logs what is pending', async () => {

@@ -22,7 +22,7 @@ describe.skipIf(etcdServer() === undefined)('daemon with etcd limits', () => {
     const address = `http://127.0.0.1:${etcd.port}`;
     const limits = `
 limits:
-  shut: { bucket: { rate: 1/h, burst: 5 }, match: 'shut:*', etcd: { endpoints: ['${address}'], deadline: 500ms } }
+  shut: { bucket: { rate: 1/h, burst: 5 }, match: 'shut:*', etcd: { endpoints: ['${address}'], deadline: 2s } }
   kept: { bucket: { rate: 1/h, burst: 5 }, match: 'kept:*', etcd: { endpoints: ['${address}'], deadline: 10s } }
   flights: { concurrency: 3, match: 'flight:*', etcd: { endpoints: ['${address}'], deadline: 10s } }
   here: { bucket: { rate: 1/h, burst: 5 } }
@@ -92,7 +92,7 @@ limits:
     const at = performance.now();
     expect(await countAllowed(daemons[0], 'shut:c', 50)).toBe(0);
     expect(await countAllowed(daemons[0], 'x', 9)).toBe(5);
-    expect(performance.now() - at).toBeLessThan(5000); // not one deadline of 500 ms for each call
+    expect(performance.now() - at).toBeLessThan(20_000); // not one deadline of 2 s for each call
     await daemons[0].waitForLog(/warn limit unavailable limit=shut onUnavailable=deny reason=/);
     etcd.resume();
     await waitUntil(async () => (await countAllowed(daemons[0], 'shut:d', 1)) === 1);

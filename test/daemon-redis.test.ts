@@ -15,7 +15,7 @@ import { redisServer, type Service, startRedis } from './support/services.ts';
 const WITH_RESP = ['line', 'resp', 'http'].flatMap((name) => [`--${name}`, '127.0.0.1:0']);
 
 /** Of all limits: longer than a stall of a loaded machine. */
-const DEADLINE_MS = 1000;
+const DEADLINE_MS = 2000;
 
 describe.skipIf(redisServer() === undefined)('daemon with redis limits', () => {
   let redis: Service;

@@ -25,6 +25,9 @@ import { startEtcd, startRedis } from '../soak/server.mjs';
 /** Never exhausted: every decision is an allow. */
 const BUCKET = { bucket: { rate: '1000/s', burst: 1000 } };
 
+/** Under the debugger every reply is slow: with the default deadline the fallback would be traced. */
+const PATIENT = { deadline: '30s' };
+
 /** Polls until a condition holds. */
 async function until(name, holds) {
   const deadline = performance.now() + 10_000;
@@ -77,7 +80,7 @@ const inProcess = (backend) => {
 async function throughRedis(options) {
   const server = await startRedis();
   const client = await createClient({ url: `redis://127.0.0.1:${server.port}` }).connect();
-  const { send, api } = inProcess(redis(client, options));
+  const { send, api } = inProcess(redis(client, { ...PATIENT, ...options }));
   return {
     send,
     stop: async () => {
@@ -137,7 +140,7 @@ export const REQUESTS = {
   'daemon: HTTP, POST': () => throughDaemon('http', HTTP_POST),
   client: async () => {
     const daemon = await startDaemon();
-    const client = connectClient({ at: `127.0.0.1:${daemon.portOf('resp')}`, deadline: '30s' });
+    const client = connectClient({ at: `127.0.0.1:${daemon.portOf('resp')}`, ...PATIENT });
     return {
       send: () => client.isAllowed('alice'),
       stop: async () => {
@@ -176,7 +179,7 @@ export const REQUESTS = {
   'backend: redis, prefetch': () => throughRedis({ prefetch: 100 }),
   'backend: etcd': async () => {
     const server = await startEtcd();
-    const backend = etcd({ endpoints: [`http://127.0.0.1:${server.port}`] });
+    const backend = etcd({ endpoints: [`http://127.0.0.1:${server.port}`], ...PATIENT });
     const { send, api } = inProcess(backend);
     return {
       send,

@@ -26,7 +26,7 @@ import {
 } from './index.ts';
 
 /** Long enough for a loaded machine. */
-const GENEROUS_MS = 2_000;
+const GENEROUS_MS = 10_000;
 
 const closing: (() => unknown)[] = [];
 afterEach(async () => {
@@ -580,7 +580,7 @@ describe('client: a daemon that does not reply', () => {
     const { at } = await server((socket) => {
       socket.once('data', () => socket.write(reply));
     });
-    const sluice = client(at, { deadline: 200, backoff: { initialDelay: '1m', maxDelay: '1m' } });
+    const sluice = client(at, { backoff: { initialDelay: '1m', maxDelay: '1m' } });
     for (let n = 0; n < 2; n++)
       await expect(sluice.isAllowed('a')).rejects.toBeInstanceOf(RejectedError);
   });
@@ -617,14 +617,14 @@ describe('client: a burst of requests that takes longer than the deadline', () =
     });
 
   test('while others are answered in time: the rest is denied, not allowed', async () => {
-    const { at } = await server(slowAfter(900));
-    const sluice = client(at, { deadline: 300 });
+    const { at } = await server(slowAfter(2500));
+    const sluice = client(at, { deadline: 1000 });
     await expect.poll(() => sluice.stats().isConnected, { timeout: GENEROUS_MS }).toBe(true);
     const results = await Promise.all(
       Array.from({ length: 400 }, (_, n) => sluice.check(`key${n}`)),
     );
     expect(results.filter(({ verdict }) => verdict === 'allow')).toEqual([]);
-    expect(results[399]).toMatchObject({ retryAfterMs: 300, rejected: { code: 'REJECTED' } });
+    expect(results[399]).toMatchObject({ retryAfterMs: 1000, rejected: { code: 'REJECTED' } });
     expect(sluice.stats()).toMatchObject({ isConnected: true, fallback: 0 });
   });
 
@@ -710,28 +710,26 @@ describe('client: end of the process', () => {
     const sluice = connect({ at: '127.0.0.1:${port}', deadline: ${GENEROUS_MS} });
     ${work}`;
 
-  test('a pending request keeps the process alive, an idle client does not', {
-    timeout: 20_000,
-  }, async () => {
+  test('a pending request keeps the process alive, an idle client does not', async () => {
     const { port } = await daemon();
     const work = `console.log(await sluice.isAllowed('a'), await sluice.isAllowed('a', 9));`;
     const args = ['--input-type=module', '-e', program(port, work)];
-    const { stdout } = await run(process.execPath, args, { timeout: 10_000 });
+    const { stdout } = await run(process.execPath, args, { timeout: 50_000 });
     expect(stdout).toBe('true false\n');
   });
 
-  test('an unused client does not keep the process alive', { timeout: 20_000 }, async () => {
+  test('an unused client does not keep the process alive', async () => {
     const silent = await server(() => {});
     for (const port of [(await daemon()).port, Number(silent.at.split(':')[1])]) {
       const args = ['--input-type=module', '-e', program(port, '')];
-      await run(process.execPath, args, { timeout: 5000 });
+      await run(process.execPath, args, { timeout: 25_000 });
     }
   });
 
-  test('backoff does not keep the process alive', { timeout: 20_000 }, async () => {
+  test('backoff does not keep the process alive', async () => {
     const work = `console.log(await sluice.isAllowed('a'));`;
     const args = ['--input-type=module', '-e', program(await freePort(), work)];
-    expect((await run(process.execPath, args, { timeout: 10_000 })).stdout).toBe('true\n');
+    expect((await run(process.execPath, args, { timeout: 50_000 })).stdout).toBe('true\n');
   });
 });
 

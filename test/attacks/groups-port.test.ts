@@ -35,7 +35,7 @@ const openMany = async (port: number, count: number): Promise<Socket[]> => {
 /** What another group with the key gets. */
 const borrow = async (port: number): Promise<unknown> => {
   const headers = { authorization: `Bearer ${KEY}`, connection: 'close' };
-  const signal = AbortSignal.timeout(2000);
+  const signal = AbortSignal.timeout(20_000);
   const options = { method: 'POST', headers, body: BODY, signal };
   const reply = await fetch(`http://127.0.0.1:${port}/borrow`, options);
   return reply.json();
@@ -48,7 +48,7 @@ async function lender(): Promise<number> {
     groups: { eu: {}, us: { at: 'http://127.0.0.1:1' } },
     key: KEY,
     listen: { port: 0 },
-    deadline: '500ms',
+    deadline: '2s',
   });
   limiter({ name: 'api', limit: { bucket: { rate: 1, burst: 40 } }, backend: member });
   ends.push(() => member.close());

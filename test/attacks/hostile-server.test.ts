@@ -3,14 +3,15 @@
 import { describe, expect, test } from 'vitest';
 import { RespParser, type RespValue } from '../../src/client/resp.ts';
 import { parseQuota } from '../../src/throttle/response-headers.ts';
+import { cpuMs } from '../support/clock-watch.ts';
 
-/** Far above what linear work takes on a busy machine, far below what quadratic work takes. */
+/** Far above what linear work computes, far below what quadratic work does. */
 const MAX_MS = 3000;
 
 function msOf(work: () => void): number {
-  const startedAt = performance.now();
+  const before = cpuMs();
   work();
-  return performance.now() - startedAt;
+  return cpuMs() - before;
 }
 
 describe('throttleFetch', () => {

@@ -9,6 +9,7 @@ import { afterEach, describe, expect, test } from 'vitest';
 import { createLog } from '../../src/core/log.ts';
 import { parseConfigText } from '../../src/daemon/config/file.ts';
 import { VirtualClock } from '../../src/testing/index.ts';
+import { cpuMs } from '../support/clock-watch.ts';
 import { daemonFixture, EPHEMERAL_PORTS } from '../support/daemon.ts';
 
 const fixture = daemonFixture();
@@ -115,8 +116,8 @@ describe('names with a meaning in JavaScript', () => {
 });
 
 test('configuration error: a line with a million addresses is reported in bounded time', () => {
-  const startedAt = performance.now();
+  const before = cpuMs();
   const result = parseConfigText('x.yaml', `allow: { x: "${'://'.repeat(1_000_000)}" }`);
   expect(result).toHaveProperty('problems');
-  expect(performance.now() - startedAt).toBeLessThan(10_000);
+  expect(cpuMs() - before).toBeLessThan(10_000);
 });

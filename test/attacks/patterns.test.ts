@@ -20,7 +20,7 @@ test.each([
     expect(pattern.matches(key)).toBe(false);
     return performance.now() - startedAt;
   });
-  expect(times.toSorted((a, b) => a - b)[times.length >> 1]).toBeLessThan(3); // on a busy machine
+  expect(Math.min(...times)).toBeLessThan(3); // a stall and other processes delay some of them, not all
 });
 
 test('glob without ?: decides like a regular expression, for any characters', () => {

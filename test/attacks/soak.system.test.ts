@@ -1,6 +1,7 @@
 /** Short runs of `npm run soak:attack`: what a hostile client, neighbour or network may send. */
 
 import { expect, test } from 'vitest';
+import { BURST, attack as flood } from '../../bench/soak/attacks/pipelining.mjs';
 import { runBench } from '../support/run-bench.ts';
 
 /** A run ends long before. */
@@ -47,4 +48,11 @@ test('datagram attack: noise, replays and mutations change no bucket and no memb
   const { checks, allowed, recorded } = await attack('datagrams', 8);
   expect({ checks, allowed }).toEqual({ checks: 64, allowed: 40 });
   expect(recorded).toBeGreaterThan(0);
+});
+
+test('pipelining flood: another client gets its replies at once, and never above its limit', async () => {
+  const names = ['line: empty keys', 'resp: SLUICE.INSPECT', 'http: GET /metrics'];
+  const figures = await flood({ rounds: names.length, seed: 0, names, asks: 40 });
+  expect(figures.allowed).toBe(BURST);
+  expect(figures.p50Ms).toBeLessThan(50); // hundreds to thousands without a bound
 });

@@ -9,6 +9,7 @@ import { RttEstimator } from '../../src/backends/rtt-estimator.ts';
 import { deny } from '../../src/core/decision.ts';
 import { limiter } from '../../src/limiter/limiter.ts';
 import { VirtualClock } from '../../src/testing/index.ts';
+import { cpuMs } from '../support/clock-watch.ts';
 
 const MAX = 100;
 
@@ -135,9 +136,9 @@ test('wait queue: a full queue of 50,000 keys refuses each further call in const
     pending.push(api.acquire(`k${n}`));
   }
   api.check('one more');
-  const startedAt = performance.now();
+  const before = cpuMs();
   for (let n = 0; n < 20_000; n++) pending.push(api.acquire('one more'));
-  expect(performance.now() - startedAt).toBeLessThan(5000); // a search each time takes minutes
+  expect(cpuMs() - before).toBeLessThan(5000); // a search each time takes minutes
   await api.close();
   await Promise.all(pending);
 });

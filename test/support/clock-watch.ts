@@ -13,6 +13,12 @@ interface Stall {
   readonly ms: number;
 }
 
+/** The time that this process has computed: load and stalls do not add to it. */
+export const cpuMs = (): number => {
+  const { user, system } = process.cpuUsage();
+  return (user + system) / 1000;
+};
+
 /** The real time, also where a test has replaced the clock. */
 export const realNow: () => number = performance.now.bind(performance);
 

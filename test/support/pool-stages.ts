@@ -15,7 +15,7 @@ const inRealTime = { clock: systemClock, advance: (ms: number): Promise<void> =>
 export async function etcdStage(): Promise<PoolStage> {
   const server = await startEtcd();
   const endpoints = [`http://127.0.0.1:${server.port}`];
-  const store = (clock: Clock) => etcdStore({ endpoints, clock });
+  const store = (clock: Clock) => etcdStore({ endpoints, clock, deadline: '2s' });
   return { ...inRealTime, server, store, stop: () => server.stop() };
 }
 
@@ -27,6 +27,6 @@ export async function natsStage(): Promise<PoolStage & { readonly connection: Na
     await connection.close();
     await server.stop();
   };
-  const store = (clock: Clock) => natsStore(connection, { clock });
+  const store = (clock: Clock) => natsStore(connection, { clock, deadline: '2s' });
   return { ...inRealTime, server, connection, store, stop };
 }

@@ -41,8 +41,8 @@ const HOUR_MS: Millis = 3_600_000;
 const SYNC_EVERY_MS: Millis = 25;
 const OPTIONS: AgreementOptions = { memberTimeoutMs: STALE_MS, isStrict: false };
 
-/** Time for the quiet period, the agreement, the next second to begin, and the clock measurement. */
-const AGREE_TIMEOUT_MS = STALE_MS + 4500;
+/** Bounds a hang: the quiet period, the agreement and the next second take 3 s, and again after each stall of a second. */
+const AGREE_TIMEOUT_MS = 20_000;
 /** Time for clients to reconnect. */
 const RECONNECT_TIMEOUT_MS = 15_000;
 
@@ -55,6 +55,8 @@ class PoolProcess {
   readonly #pool: string;
   readonly #clockErrorMs: Millis;
   lastReply: SyncResponse | undefined;
+  /** When the last sync was sent. */
+  lastSentAt: Millis = 0;
   /** Bounds of the store's clock offset by the last response. */
   clockOffset: [min: Millis, max: Millis] = [-Infinity, Infinity];
   failures = 0;
@@ -70,6 +72,7 @@ class PoolProcess {
 
   async sync(): Promise<void> {
     const sentAt = this.#clock.now();
+    this.lastSentAt = sentAt - this.#clockErrorMs;
     const request = this.member.createRequest(sentAt);
     this.lastReply = undefined;
     try {
@@ -121,6 +124,8 @@ export function poolStoreContract(
       for (const { store } of all.splice(0)) await store.close();
     });
 
+    /** How late a loaded machine may be; without a server the time is virtual. */
+    const lateMs = isServer ? 10_000 : 500;
     const add = (id: string, into = pool): PoolProcess => {
       const wrongByMs = (created++ % 2 === 0 ? 1 : -1) * created * HOUR_MS;
       const added = new PoolProcess(harness, into, id, wrongByMs);
@@ -155,8 +160,10 @@ export function poolStoreContract(
     test('pool store: a single member has all after the quiet period', async () => {
       const one = add('one');
       await one.sync();
+      const { lastSentAt } = one;
       expect(one.lastReply).toMatchObject({ claim: NO_CLAIM, active: 1, isAgreed: false });
-      expect(await agree()).toBeGreaterThanOrEqual(STALE_MS - SYNC_EVERY_MS);
+      await agree();
+      expect(harness.clock.now() - lastSentAt).toBeGreaterThanOrEqual(STALE_MS - SYNC_EVERY_MS);
       expect(one.lastReply).toMatchObject({ active: 1, isAgreed: true });
     });
 
@@ -197,9 +204,8 @@ export function poolStoreContract(
       const [one, silent] = await addInOrder('one', 'silent');
       await agree();
       processes = [one];
-      const tookMs = await until(() => one.lastReply?.active === 1, STALE_MS + 1000);
-      expect(tookMs).toBeGreaterThan(STALE_MS - 4 * SYNC_EVERY_MS);
-      expect(tookMs).toBeLessThan(STALE_MS + 500);
+      await until(() => one.lastReply?.active === 1, STALE_MS + lateMs);
+      expect(harness.clock.now() - silent.lastSentAt).toBeGreaterThan(STALE_MS - SYNC_EVERY_MS);
       await agree();
       processes = [one, silent];
       await agree();
@@ -251,7 +257,7 @@ export function poolStoreContract(
         ['zoë, the first', 2, 0],
         ['two', 2, 1],
       ]);
-      expect(members.every(({ ageMs }) => ageMs >= 0 && ageMs < STALE_MS)).toBe(true);
+      expect(members.every(({ ageMs }) => ageMs >= 0 && ageMs < STALE_MS + lateMs)).toBe(true);
       for (const process of processes) await process.leave();
       expect(await store.members(pool)).toEqual([]);
     });
@@ -314,7 +320,7 @@ export function poolStoreContract(
       const at = harness.clock.now();
       await one.sync();
       expect(one.failures).toBe(failed + 1);
-      expect(harness.clock.now() - at).toBeLessThan(1500);
+      expect(harness.clock.now() - at).toBeLessThan(lateMs);
       await harness.advance(STALE_MS); // no member is dropped during an outage
       await harness.server?.restart();
       await until(
@@ -336,15 +342,17 @@ export function poolStoreContract(
       await harness.server?.restart();
       processes = [one];
       await until(() => one.lastReply?.active === 1, RECONNECT_TIMEOUT_MS);
-      const startedAt = harness.clock.now();
+      const startedAt = one.lastReply?.now ?? 0;
       const three = add('c');
       // `b` has not synced yet: until it must have, no member gets more.
       let most = 0;
-      const isQuiet = () => {
+      const isQuietOver = () => {
+        const { now = startedAt } = three.lastReply ?? {};
+        if (now - startedAt > STALE_MS * 0.7) return true;
         most = Math.max(most, three.claim.size);
-        return harness.clock.now() - startedAt > STALE_MS * 0.7;
+        return false;
       };
-      await until(isQuiet, 3000);
+      await until(isQuietOver, AGREE_TIMEOUT_MS);
       expect(most).toBe(0);
       expect(one.claim.size).toBe(2);
       processes = [one, two, three];

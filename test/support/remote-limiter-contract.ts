@@ -10,6 +10,7 @@ import type { AvailabilityEvent } from '../../src/limiter/events.ts';
 import { limiter } from '../../src/limiter/limiter.ts';
 import type { Limit } from '../../src/policies/limit.ts';
 import { remoteSemaphoreContract } from './remote-semaphore-contract.ts';
+import { OUTAGE_DEADLINE_MS as deadlineMs } from './wait-timeout.ts';
 import { type LoggedCall, mostInAnyWindow } from './window-oracle.ts';
 
 /** A fresh backend for each test, and the limiters that share it. */
@@ -18,8 +19,6 @@ export interface RemoteHarness {
   createShared(limit: Limit, options?: RemoteHarnessOptions): RemoteLimiter;
   /** The backend is unavailable while `act` runs. */
   whileUnavailable(act: () => Promise<void>): Promise<void>;
-  /** A deadline for tests of an outage: short, so a call may also miss it because the machine stalls. */
-  readonly deadlineMs: number;
 }
 
 export interface RemoteHarnessOptions {
@@ -35,7 +34,7 @@ export const UNHURRIED = { deadlineMs: 10_000 };
 export const bucketLimit = (rate: number, burst: number): Limit => ({ bucket: { rate, burst } });
 
 export function remoteLimiterContract(harness: RemoteHarness): void {
-  const { whileUnavailable, deadlineMs } = harness;
+  const { whileUnavailable } = harness;
   const createShared: RemoteHarness['createShared'] = (limit, options) =>
     harness.createShared(limit, { ...UNHURRIED, ...options });
   remoteSemaphoreContract(harness);
@@ -274,12 +273,12 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
   });
 
   test('quota: each period of the calendar admits the limit, whatever processes check', async () => {
-    const [most, perMs] = [7, 200];
+    const [most, perMs] = [7, 1000]; // longer than three round trips on a loaded machine
     const limit = { quota: { limit: most, per: perMs } };
     const apis = [1, 2, 3].map((n) => createShared(limit, { isSecondProcess: n % 2 === 0 }));
     const used = new Map<number, number>();
     const call = async (api: RemoteLimiter): Promise<void> => {
-      while (used.size < 4) {
+      while (used.size < 3) {
         const [{ resetsAt: before = 0 } = {}, decision, { resetsAt: after = 0 } = {}] = [
           await api.inspect('k'),
           await api.check('k'),
@@ -299,18 +298,18 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
     let attempt = 0;
     await vi.waitFor(async () => {
       const key = `k${attempt++}`;
-      const since = performance.now();
+      const second = () => Math.floor(Date.now() / 1000);
+      const began = second();
       const decisions = await Promise.all(
         Array.from({ length: 12 }, (_, n) => (n % 2 ? a : b).check(key)),
       );
-      if (performance.now() - since > 500) throw new Error('a second has passed');
+      if (second() !== began) throw new Error('a second began meanwhile');
       const allowed = decisions.filter(({ verdict }) => verdict === 'allow').length;
-      if (allowed === 5) throw new Error('a second of the server began meanwhile');
       expect(allowed).toBe(2);
-    });
+    }, 30_000);
     // Three at once do not fit at first; each second with a call raises the level by one.
     await vi.waitFor(async () => expect((await a.check('grows', 3)).verdict).toBe('allow'), {
-      timeout: 8000,
+      timeout: 30_000,
       interval: 200,
     });
   });
@@ -493,19 +492,19 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
   });
 
   test('change: a key that is idle until then has refilled at the old rate, and later does at the new one', async () => {
-    const [slow, fast] = [bucketLimit(0.001, 20), bucketLimit(20, 20)];
+    const [slow, fast] = [bucketLimit(1e-6, 20), bucketLimit(8, 20)];
     const api = createShared(slow);
     await api.check('k', 20);
     await sleep(500);
     const since = performance.now();
     await api.change(fast);
     const remaining = (await api.inspect('k'))?.remaining ?? Number.NaN;
-    // With the idle time at the new rate it would be 10 more; one for the clock error of a server.
-    expect(remaining).toBeLessThanOrEqual(((performance.now() - since) / 1000) * 20 + 1);
+    // With the idle time at the new rate it would be 4 more; one for the clock error of a server.
+    expect(remaining).toBeLessThanOrEqual(((performance.now() - since) / 1000) * 8 + 1);
     await api.takeUpTo('k', Infinity);
     await api.change(slow);
     const left = (await api.inspect('k'))?.remaining ?? Number.NaN;
-    await sleep(1100); // at the old rate it would be as new, and forgotten
+    await sleep(2600); // at the old rate it would be as new, and forgotten
     expect((await api.inspect('k'))?.remaining).toBe(left);
     expect(left).toBeLessThan(20);
   });
@@ -513,22 +512,22 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
   test('change: the next permit of a spacing is due the new interval after the last, once for all processes', async () => {
     const every = (ms: number): Limit => ({ spacing: { every: ms } });
     const [a, b] = [createShared(every(60_000)), createShared(every(60_000))];
+    const sentAt = performance.now();
     await a.check('k');
-    const since = performance.now();
-    const retryOf = async (api: RemoteLimiter): Promise<number> => {
+    const grantedBy = performance.now();
+    const expectDueAfter = async (api: RemoteLimiter, ms: number): Promise<void> => {
+      const askedAt = performance.now();
       const decision = await api.check('k');
-      const ms = decision.verdict === 'deny' ? decision.retryAfterMs : 0;
-      return ms + performance.now() - since;
-    };
-    const expectAround = (ms: number, expected: number): void => {
-      expect(ms).toBeGreaterThan(expected - 100);
-      expect(ms).toBeLessThan(expected * 1.005 + 1000); // etcd: with the start tolerance
+      const retryMs = decision.verdict === 'deny' ? decision.retryAfterMs : 0;
+      expect(retryMs + performance.now() - sentAt).toBeGreaterThan(ms - 100);
+      // etcd: with the start tolerance, and the time in which a permit may start
+      expect(retryMs + askedAt - grantedBy).toBeLessThan(ms * 1.005 + 5000);
     };
     for (const ms of [600_000, 30_000]) {
       await a.change(every(ms));
       await b.change(every(ms));
-      expectAround(await retryOf(a), ms);
-      expectAround(await retryOf(b), ms);
+      await expectDueAfter(a, ms);
+      await expectDueAfter(b, ms);
     }
   });
 

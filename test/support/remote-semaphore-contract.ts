@@ -8,6 +8,7 @@ import type { RemoteLimiter } from '../../src/limiter/async-limiter.ts';
 import { all } from '../../src/limiter/composite-limiter.ts';
 import { Permit } from '../../src/limiter/permit.ts';
 import { bucketLimit, type RemoteHarness, UNHURRIED } from './remote-limiter-contract.ts';
+import { OUTAGE_DEADLINE_MS as deadlineMs } from './wait-timeout.ts';
 
 /** How long a call waits where the test expects that it is granted. */
 const WAIT = { wait: '20s' } as const;
@@ -36,7 +37,7 @@ class InFlightOracle {
 }
 
 export function remoteSemaphoreContract(harness: RemoteHarness): void {
-  const { createShared, whileUnavailable, deadlineMs } = harness;
+  const { createShared, whileUnavailable } = harness;
   const pairOf = (concurrency: number, options = {}): readonly [RemoteLimiter, RemoteLimiter] => {
     const create = (isSecondProcess: boolean) =>
       createShared({ concurrency }, { ...UNHURRIED, ...options, isSecondProcess });
@@ -181,8 +182,10 @@ export function remoteSemaphoreContract(harness: RemoteHarness): void {
   test('concurrency: a call that settles during an outage frees its place afterwards; one that runs keeps it', async () => {
     const [b] = pairOf(2);
     const [a] = pairOf(2, { deadlineMs, onUnavailable: 'deny' });
-    const permit = () => vi.waitFor(() => permitOf(a.acquire('sink'))); // it may miss its short deadline
-    const [settling, running] = [await permit(), await permit()];
+    const [settling, running] = [
+      await permitOf(a.acquire('sink')),
+      await permitOf(a.acquire('sink')),
+    ];
     await untilInFlight(b, 2);
     await whileUnavailable(async () => {
       expect((await a.tryAcquire('sink')).verdict).toBe('deny');

@@ -1,4 +1,4 @@
-import { type Clock, type Millis, schedule } from '../../src/core/clock.ts';
+import { type Clock, type Millis, schedule, systemClock } from '../../src/core/clock.ts';
 
 /**
  * The clock of a process that can be suspended, as by SIGSTOP: meanwhile no timer fires, and time passes.
@@ -40,3 +40,10 @@ export class StallableClock implements Clock {
     this.#overdue.clear();
   }
 }
+
+/** The system clock without some timers, by the time until they fire: heartbeats or renewals that must not help. */
+export const systemClockWithout = (isDropped: (inMs: Millis) => boolean): Clock => ({
+  now: () => systemClock.now(),
+  wakeAt: (at, act, keepAlive) =>
+    isDropped(at - systemClock.now()) ? () => {} : schedule(systemClock, at, act, keepAlive),
+});

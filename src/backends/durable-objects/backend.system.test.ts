@@ -52,7 +52,6 @@ describe.skipIf(!hasRuntimes())('Durable Objects', () => {
     createShared: (limit, { isSecondProcess: _, deadlineMs, queue, ...options } = {}) =>
       shared(limit, { ...options, ...(deadlineMs && { deadline: deadlineMs }) }, queue),
     whileUnavailable: (act) => whilePaused(objects, act),
-    deadlineMs: DEADLINE_MS,
   });
 
   const verdictsOf = async (api: RemoteLimiter, calls: number): Promise<string[]> => {

@@ -25,7 +25,7 @@ if (etcdServer() !== undefined) {
     let server: Service;
     const limiters: RemoteLimiter[] = [];
     const shared = (limit: Limit, options: Partial<EtcdOptions> = {}, queue = {}) => {
-      const backend = etcd({ endpoints: [addressOf(server)], ...options });
+      const backend = etcd({ endpoints: [addressOf(server)], deadline: '10s', ...options });
       const api = limiter({ name: 'api', limit, backend, queue });
       limiters.push(api);
       return api;
@@ -45,7 +45,6 @@ if (etcdServer() !== undefined) {
       createShared: (limit, { isSecondProcess: _, deadlineMs, queue, ...options } = {}) =>
         shared(limit, { ...options, ...(deadlineMs && { deadline: deadlineMs }) }, queue),
       whileUnavailable: (act) => whilePaused(server, act),
-      deadlineMs: 700, // a busy disk may take half a second
     });
 
     test('keeps the bucket of a group: credits borrowed tokens and lends its surplus', async () => {
@@ -56,7 +55,7 @@ if (etcdServer() !== undefined) {
       const transport = {
         borrow: (_: string, requests: readonly BorrowRequest[]) => lender.lend(requests),
       };
-      const bucket = etcd({ endpoints: [addressOf(server)] });
+      const bucket = etcd({ endpoints: [addressOf(server)], deadline: '10s' });
       const borrower = groups({ self: 'a', groups: two, transport, bucket });
       const api = limiter({ name: 'api', limit, backend: borrower });
       limiters.push(api);
@@ -98,7 +97,7 @@ if (etcdServer() !== undefined) {
     });
 
     test('window of an hour: a write that a slow disk delays by 400 ms costs no permit', async () => {
-      const api = shared({ window: { limit: 3, per: '1h' } }, { deadline: '5s' });
+      const api = shared({ window: { limit: 3, per: '1h' } });
       expect(await api.check('k')).toEqual({ verdict: 'allow', remaining: 2 });
       server.pause();
       const delayed = api.check('k');
@@ -112,12 +111,12 @@ if (etcdServer() !== undefined) {
       await api.change({ spacing: { every: 20 } });
       const since = performance.now();
       for (let n = 0; n < 5; n++) expect((await api.acquire('k')).verdict).toBe('allow');
-      expect(performance.now() - since).toBeLessThan(4000); // with the tolerance of an hour it would be 20 s
+      expect(performance.now() - since).toBeLessThan(12_000); // with the tolerance of an hour it would be 20 s
     });
 
     test('names and keys with slashes do not collide', async () => {
-      const backend = etcd({ endpoints: [addressOf(server)] });
-      const limit = bucketLimit(0.01, 1);
+      const backend = etcd({ endpoints: [addressOf(server)], deadline: '10s' });
+      const limit = bucketLimit(1e-6, 1);
       const named = ['a/b', 'a', 'a%2Fb'].map((name) => limiter({ name, limit, backend }));
       const unnamed = limiter({ limit, backend });
       limiters.push(...named, unnamed);
@@ -147,7 +146,8 @@ if (etcdServer() !== undefined) {
         expect((await api.check('x')).verdict).toBe('deny');
         await isAvailable();
       }
-      expect((await call(server, 'lease/leases')).leases).toEqual(before);
+      const { leases = [] } = await call(server, 'lease/leases');
+      expect(before).toEqual(expect.arrayContaining([...leases])); // one of an earlier test may expire
     });
 
     test('a key that is too long is refused, and other keys are not', async () => {

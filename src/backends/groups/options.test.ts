@@ -580,7 +580,7 @@ describe('groups over HTTP', () => {
       const client = async (n: number) => {
         const connection = await nodeRedis(servers[n].port);
         clients.push(connection);
-        return redis(connection.client);
+        return redis(connection.client, { deadline: '10s' });
       };
       ends.push(async () => {
         for (const { disconnect } of clients) disconnect();
@@ -632,7 +632,7 @@ describe.skipIf(!redisServer())('groups with a bucket in Redis', () => {
     const connection = await nodeRedis(service.port);
     const member = groups({
       ...{ self: 'a', groups: TWO, transport: { borrow: async () => [] } },
-      bucket: redis(connection.client),
+      bucket: redis(connection.client, { deadline: '10s' }),
     });
     const api = limiter({
       name: 'api',

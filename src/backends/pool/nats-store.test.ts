@@ -16,7 +16,7 @@ if (natsServer() !== undefined) {
     test('NATS pool store: without JetStream a sync fails with the reason', async () => {
       const server = await startNats();
       const connection = await connect({ servers: `127.0.0.1:${server.port}` });
-      const store = natsStore(connection);
+      const store = natsStore(connection, { deadline: '20s' });
       await expect(store.sync('p', REQUEST, OPTIONS)).rejects.toThrow(/jetstream|no answer/i);
       await connection.close();
       await expect(store.sync('p', REQUEST, OPTIONS)).rejects.toThrow('connection was closed');
@@ -26,7 +26,7 @@ if (natsServer() !== undefined) {
     test('NATS pool store: uses an existing bucket as it is', async () => {
       const { connection, stop } = await natsStage();
       const kv = await new Kvm(connection).create('existing', { history: 5 });
-      const store = natsStore(connection, { bucket: 'existing' });
+      const store = natsStore(connection, { bucket: 'existing', deadline: '20s' });
       expect(await store.sync('p', REQUEST, OPTIONS)).toMatchObject({ active: 1 });
       expect((await kv.get('pool.p'))?.json()).toMatchObject({ members: [{ id: 'a' }] });
       await kv.delete('pool.p'); // leaves a revision without a document

@@ -94,7 +94,7 @@ async function stage() {
     server,
     clock: systemClock,
     advance: (ms: number) => sleep(ms),
-    store: () => redisStore(client),
+    store: () => redisStore(client, { deadline: '2s' }),
     async stop() {
       disconnect();
       await server.stop();

@@ -297,7 +297,7 @@ export class ScriptBatcher {
     reply: ScriptReply,
     isRetry: boolean,
   ): Promise<void> {
-    if (isRetry) throw new Error('its clock changes faster than calls arrive');
+    if (isRetry) throw new Error('calls reach it after their deadline, twice in a row');
     const isDone = (command: PendingCommand, n: number): boolean =>
       isOneWay(command) && reply[n + 1] !== NOT_EXECUTED;
     for (const command of commands.filter(isDone)) command.resolve({ value: 0, at: Number.NaN });

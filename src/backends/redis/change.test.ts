@@ -5,6 +5,7 @@ import { whilePaused } from '../../../test/support/paused.ts';
 import { ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisFixture } from '../../../test/support/redis-fixture.ts';
 import { redisServer } from '../../../test/support/services.ts';
+import { OUTAGE_DEADLINE_MS } from '../../../test/support/wait-timeout.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import type { Limit } from '../../policies/limit.ts';
@@ -138,21 +139,7 @@ describe.skipIf(!redisServer())('change of a limit in Redis', () => {
       const rules = (await api.inspect(key))?.rules.map(({ remaining }) => remaining);
       if (Math.floor(Date.now() / 1000) !== second) throw new Error('the second is over');
       expect(rules).toEqual([75, 35]);
-    });
-  });
-
-  test('change: calls in flight stay in flight; a lower limit refuses until they end', async () => {
-    const api = shared({ concurrency: 3 });
-    const permits = await Promise.all(Array.from({ length: 3 }, () => api.tryAcquire('k')));
-    await api.change({ concurrency: 2 });
-    expect((await api.tryAcquire('k')).verdict).toBe('deny');
-    const waiting = api.acquire('k', 1, { wait: '1m' });
-    await vi.waitFor(() => expect(api.stats().waiting).toBe(1));
-    await api.change({ concurrency: 4 });
-    expect((await waiting).verdict).toBe('allow');
-    for (const permit of permits) if (permit.verdict === 'allow') permit.settle();
-    await vi.waitFor(async () => expect((await api.inspect('k'))?.inFlight).toBe(1));
-    expect(await leftOf(api)).toBe(3);
+    }, 30_000);
   });
 
   test('change: prefetched tokens are returned first', async () => {
@@ -173,14 +160,14 @@ describe.skipIf(!redisServer())('change of a limit in Redis', () => {
   });
 
   test('change: the local fallback has the new numbers, and what was spent of the old ones', async () => {
-    const api = shared(bucket(0.001, 10), { deadline: 400 });
+    const api = shared(bucket(0.001, 10), { deadline: OUTAGE_DEADLINE_MS });
     await api.check('k', 6);
     await api.change(bucket(0.001, 12));
     await whilePaused(fixture.service, async () => {
       expect(await api.check('k', 6)).toMatchObject({ verdict: 'allow', remaining: 0 });
       expect((await api.check('k')).verdict).toBe('deny');
     });
-    await vi.waitFor(() => expect(api.stats().isAvailable).toBe(true), { timeout: 3000 });
+    await vi.waitFor(() => expect(api.stats().isAvailable).toBe(true));
   });
 
   test('change: a limit without a name is refused, as its numbers are its name', async () => {

@@ -5,6 +5,7 @@ import { whilePaused } from '../../../test/support/paused.ts';
 import { nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisFixture } from '../../../test/support/redis-fixture.ts';
 import { redisServer } from '../../../test/support/services.ts';
+import { OUTAGE_DEADLINE_MS } from '../../../test/support/wait-timeout.ts';
 import { NEVER } from '../../core/decision.ts';
 import { seededRandom } from '../../core/random.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
@@ -145,7 +146,6 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
       const left = policy.ruleStatuses(state.slice(), 0, at).map(({ remaining }) => remaining);
       expect(await leftOf(clients[0])).toEqual(left);
     },
-    20_000,
   );
 
   test('spacing with reserve: a reserved slot has its lease, and gives it back when it is cancelled', async () => {
@@ -172,20 +172,20 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
     const api = shared('api', { all: [fixed(12), { concurrency: 1 }] });
     const order: number[] = [];
     const run = async (n: number) => {
-      const entry = await api.acquire('k', 1, { wait: '5s' });
+      const entry = await api.acquire('k', 1, { wait: '30s' });
       order.push(n);
       if (entry.verdict === 'allow') entry.settle();
     };
     await Promise.all(Array.from({ length: 10 }, (_, n) => run(n)));
     expect(order).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
     const held = await acquire(api);
-    const late = await api.acquire('k', 1, { wait: 40 });
+    const late = await api.acquire('k', 1, { wait: '2s' }); // Redis replies before that
     expect(late).toMatchObject({ reason: 'too-long', rule: 'concurrency' });
     held.settle();
     await vi.waitFor(async () => expect(await leftOf(api)).toEqual([1, 1]));
     (await acquire(api)).settle();
     await vi.waitFor(async () => expect(await leftOf(api)).toEqual([0, 1]));
-    const spent = await api.acquire('k', 1, { wait: 40 });
+    const spent = await api.acquire('k', 1, { wait: '2s' });
     expect(spent).toMatchObject({ reason: 'too-long', rule: 'bucket' });
   });
 
@@ -240,7 +240,7 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
 
   test('outage: both fallbacks must allow, and calls that still run are registered afterwards', async () => {
     const limit: Limit = { all: [fixed(9), { concurrency: 4 }] };
-    const api = shared('api', limit, { deadline: 60, onUnavailable: 'local' });
+    const api = shared('api', limit, { deadline: OUTAGE_DEADLINE_MS, onUnavailable: 'local' });
     const [first, second] = [await acquire(api), await acquire(api)];
     const changes: boolean[] = [];
     api.on((event) => event.type === 'availability' && changes.push(event.isAvailable));
@@ -258,18 +258,18 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
     if (third.verdict === 'allow') third.settle();
     await vi.waitFor(async () => expect((await leftOf(other))?.[1]).toBe(3), { timeout: 8000 });
     await vi.waitFor(() => expect(changes).toEqual([false, true]));
-  }, 20_000);
+  });
 
   test('outage with fail closed: refuses, and what the rules granted is taken back', async () => {
     const limit: Limit = { all: [fixed(9), { concurrency: 4 }] };
-    const api = shared('api', limit, { deadline: 60, onUnavailable: 'deny' });
+    const api = shared('api', limit, { deadline: OUTAGE_DEADLINE_MS, onUnavailable: 'deny' });
     await acquire(api);
     await whilePaused(fixture.service, async () => {
       expect(await api.tryAcquire('k')).toMatchObject({ reason: 'unavailable' });
     });
     const other = shared('api', limit, {}, true);
     await vi.waitFor(async () => expect(await leftOf(other)).toEqual([8, 3]), { timeout: 8000 });
-  }, 15_000);
+  });
 
   describe('as a part of all([...])', () => {
     const costly = (api: RemoteLimiter, cost: number) => ({ limiter: api, cost });

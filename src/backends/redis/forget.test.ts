@@ -12,7 +12,7 @@ describe.skipIf(redisServer() === undefined)('redis: a key is forgotten', () => 
   const fixture = redisFixture(nodeRedis);
 
   const create = (limit: LimiterOptions['limit']): AsyncLimiter => {
-    const backend = redis(fixture.firstClient.client, { deadline: '2s' });
+    const backend = redis(fixture.firstClient.client, { deadline: '10s' });
     const api = createLimiter({ name: 'api', limit, backend }) as AsyncLimiter;
     fixture.limiters.push(api);
     return api;

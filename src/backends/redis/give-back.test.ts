@@ -18,7 +18,7 @@ describe.skipIf(redisServer() === undefined)('giveBack with takenAt over Redis',
   const fixture = redisFixture(nodeRedis);
 
   const shared = (aheadMs: number, rate: Rate, options: RedisOptions = {}) => {
-    const backend = redis(fixture.firstClient.client, { deadline: '2s', ...options });
+    const backend = redis(fixture.firstClient.client, { deadline: '10s', ...options });
     const clock = { now: () => systemClock.now() + aheadMs };
     const api = limiter({ name: 'api', limit: { bucket: { rate, burst: BURST } }, backend, clock });
     fixture.limiters.push(api);

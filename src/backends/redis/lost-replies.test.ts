@@ -15,7 +15,7 @@ import { type RedisOptions, redis } from './options.ts';
 const HOURLY: Limit = { spacing: { every: '1h' } };
 
 const untilAvailable = (api: RemoteLimiter) =>
-  vi.waitFor(() => expect(api.stats().isAvailable).toBe(true), { timeout: 3000 });
+  vi.waitFor(() => expect(api.stats().isAvailable).toBe(true));
 
 describe.skipIf(redisServer() === undefined).each([
   ['node-redis', nodeRedis],
@@ -67,11 +67,7 @@ describe.skipIf(redisServer() === undefined).each([
     const waiting = api.acquire('token', 1, { wait: 7_200_000 });
     await vi.waitFor(() => expect(api.stats().isAvailable).toBe(false));
     fixture.service.resume();
-    const result = await Promise.race([
-      waiting,
-      untilAvailable(api).then(() => new Promise((resolve) => setTimeout(resolve, 1500, 'waits'))),
-    ]);
-    expect(result).toMatchObject({ verdict: 'allow' });
+    expect(await waiting).toMatchObject({ verdict: 'allow' }); // or it waits for an hour
   });
 
   test('giveBack: as the first call of a limiter, it is executed', async () => {
@@ -136,7 +132,7 @@ describe.skipIf(redisServer() === undefined)('ioredis with its default options',
     const before = proxy.countOf(text);
     proxy.loseReplyTo(text);
     await act();
-    await vi.waitFor(() => expect(proxy.countOf(text)).toBe(before + 2));
+    await vi.waitFor(() => expect(proxy.countOf(text)).toBeGreaterThan(before + 1));
     await untilAvailable(api);
     return takeAll(api.name);
   }

@@ -271,7 +271,6 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
         { numRuns: 300 },
       );
     },
-    60_000,
   );
 
   test('spacing: a clock set back delays permits; set forward, it grants one early', async () => {

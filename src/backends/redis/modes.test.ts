@@ -5,6 +5,7 @@ import { whilePaused } from '../../../test/support/paused.ts';
 import { ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisFixture } from '../../../test/support/redis-fixture.ts';
 import { redisServer } from '../../../test/support/services.ts';
+import { OUTAGE_DEADLINE_MS } from '../../../test/support/wait-timeout.ts';
 import { requestLimiter } from '../../adapters/http/request-limiter.ts';
 import { prometheus } from '../../adapters/metrics/prometheus.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
@@ -39,15 +40,9 @@ describe.skipIf(redisServer() === undefined).each([
     return counts.reduce((sum, [, count]) => sum + Number(count), 0);
   };
 
-  test('one backend object serves several limits, each with its own rule', async () => {
-    const backend = redis(fixture.firstClient.client, { deadline: '5s' });
-    const small = limiter({ name: 'small', limit: perSecond(0.1, 1), backend });
-    const large = limiter({ name: 'large', limit: perSecond(0.1, 9), backend });
-    fixture.limiters.push(small, large);
-    expect(await small.check('x')).toEqual({ verdict: 'allow', remaining: 0 });
-    expect(await large.check('x')).toEqual({ verdict: 'allow', remaining: 8 });
-    expect((await small.check('x')).verdict).toBe('deny');
-  });
+  /** As many as two processes send. */
+  const heartbeatsSince = (since: number): number =>
+    2 * Math.ceil((performance.now() - since) / HEARTBEAT_MS);
 
   test('fair queue: grants across processes in order of arrival, with one call for each permit', async () => {
     const limit = { spacing: { every: 20 } } as const;
@@ -62,19 +57,18 @@ describe.skipIf(redisServer() === undefined).each([
     await acquire(0); // both are subscribed from here on
     await acquire(1);
     const waiting: Promise<void>[] = [];
-    const before = calls();
+    const [before, since] = [calls(), performance.now()];
     for (let n = 2; n < 82; n++) {
       waiting.push(acquire(n));
       await pair[n % 2].inspect('another'); // a barrier: earlier commands have arrived
     }
-    const joined = calls();
     await Promise.all(waiting);
     const order = permits.toSorted((a, b) => a.dueAt - b.dueAt).map(({ n }) => n);
     expect(order).toEqual(Array.from({ length: 82 }, (_, n) => n));
-    expect(joined - before).toBeLessThanOrEqual(2 * 80 + 20);
-    expect((calls() - joined) / 80).toBeLessThan(2);
+    // To join and as a barrier; to be granted; and up to twice in all where a message is late.
+    expect(calls() - before).toBeLessThanOrEqual(2 * 80 + 2 * 80 + 20 + heartbeatsSince(since));
     expect(pair.map((api) => api.stats().waiting)).toEqual([0, 0]);
-  }, 20_000);
+  });
 
   test('fair queue: a waiter that aborts or times out leaves, and a crashed process is skipped', async () => {
     const limit = { spacing: { every: 400 } } as const;
@@ -93,23 +87,6 @@ describe.skipIf(redisServer() === undefined).each([
     expect(await expiring).toMatchObject({ verdict: 'deny', reason: 'too-long' });
     expect((await remaining).verdict).toBe('allow');
     expect(fixture.cli('LLEN', 'sluice:{api:token}:spacing:queue')).toBe('0');
-  }, 20_000);
-
-  test('concurrency limit: counts calls in flight over all processes, and acquire waits', async () => {
-    const limit = { concurrency: 3 } as const;
-    const [a, b] = [fixture.firstClient, fixture.secondClient].map((from) =>
-      shared(limit, {}, from),
-    );
-    const held = [await a.acquire('sink'), await b.acquire('sink', 2)];
-    expect((await a.tryAcquire('sink')).verdict).toBe('deny');
-    expect(await b.inspect('sink')).toMatchObject({ inFlight: 3, limit: 3, remaining: 0 });
-    expect((await a.tryAcquire('sink', 4)).verdict).toBe('deny');
-    const waiting = a.acquire('sink');
-    for (const permit of held) if (permit.verdict === 'allow') permit.settle();
-    const permit = await waiting;
-    expect(permit.verdict).toBe('allow');
-    if (permit.verdict === 'allow') permit.settle();
-    await vi.waitFor(async () => expect((await b.inspect('sink'))?.inFlight).toBe(0));
   });
 
   test('concurrency limit with fair queue: grants in order of arrival, without polling', async () => {
@@ -134,15 +111,14 @@ describe.skipIf(redisServer() === undefined).each([
     const quiet = calls();
     await new Promise((resolve) => setTimeout(resolve, 400));
     const sent = calls() - quiet;
-    const heartbeats = 2 * Math.ceil((performance.now() - since) / HEARTBEAT_MS);
-    expect(sent).toBeLessThanOrEqual(heartbeats);
+    expect(sent).toBeLessThanOrEqual(heartbeatsSince(since));
     for (const permit of held) if (permit.verdict === 'allow') permit.settle();
     await Promise.all(waiting);
     expect(order).toEqual(Array.from({ length: 40 }, (_, n) => n));
-    expect((calls() - quiet) / 40).toBeLessThan(3); // request, settle, and a few heartbeats
+    expect(calls() - quiet).toBeLessThan(2.5 * 40 + heartbeatsSince(since)); // request and settle
     expect(pair.map((api) => api.stats().waiting)).toEqual([0, 0]);
     await vi.waitFor(async () => expect((await pair[0].inspect('sink'))?.inFlight).toBe(0));
-  }, 20_000);
+  });
 
   test('concurrency limit with fair queue: skips crashed processes, and refuses a cost above the limit for good', async () => {
     const api = shared({ concurrency: 2 }, { fairQueue: true });
@@ -150,14 +126,14 @@ describe.skipIf(redisServer() === undefined).each([
     const endsAt = seconds * 1000 + micros / 1000 + 300;
     fixture.cli('ZADD', 'sluice:{api:sink}:concurrency', String(endsAt), 'ghost/1#1');
     fixture.cli('RPUSH', 'sluice:{api:sink}:concurrency:queue', 'ghost/2/1');
-    const permit = await api.acquire('sink', 2, { wait: 8000 });
+    const permit = await api.acquire('sink', 2, { wait: '30s' });
     expect(permit.verdict).toBe('allow');
     expect((await api.inspect('sink'))?.inFlight).toBe(2);
     if (permit.verdict === 'allow') permit.settle();
     expect(await api.acquire('sink', 3)).toMatchObject({ verdict: 'deny', reason: 'never' });
     await vi.waitFor(async () => expect((await api.inspect('sink'))?.inFlight).toBe(0));
     expect(fixture.cli('EXISTS', 'sluice:{api:sink}:concurrency:queue')).toBe('0');
-  }, 20_000);
+  });
 
   test('concurrency limit: capacity of a crashed process is free when its lease expires', async () => {
     const api = shared({ concurrency: 1 });
@@ -173,9 +149,9 @@ describe.skipIf(redisServer() === undefined).each([
   });
 
   test('concurrency limit: during an outage, calls in flight are counted and settled locally', async () => {
-    const whole = shared({ concurrency: 2 }, { deadline: 50 });
-    const half = shared({ concurrency: 4 }, { deadline: 50, processes: 2 });
-    const few = shared({ concurrency: 2 }, { deadline: 50, processes: 8 });
+    const whole = shared({ concurrency: 2 }, { deadline: OUTAGE_DEADLINE_MS });
+    const half = shared({ concurrency: 4 }, { deadline: OUTAGE_DEADLINE_MS, processes: 2 });
+    const few = shared({ concurrency: 2 }, { deadline: OUTAGE_DEADLINE_MS, processes: 8 });
     await Promise.all([whole, half, few].map((api) => api.inspect('sink')));
     const running: (Permit | Refusal)[] = [];
     await whilePaused(fixture.service, async () => {
@@ -197,9 +173,9 @@ describe.skipIf(redisServer() === undefined).each([
       await new Promise((resolve) => setTimeout(resolve, 100)); // commands sent before are late by now
     });
     const inFlight = async () => (await whole.inspect('sink'))?.inFlight;
-    await vi.waitFor(async () => expect(await inFlight()).toBe(2), { timeout: 3000 }); // all of the limit
+    await vi.waitFor(async () => expect(await inFlight()).toBe(2)); // all of the limit
     const areBack = () => [whole, half, few].every((api) => api.stats().isAvailable);
-    await vi.waitFor(() => expect(areBack()).toBe(true), { timeout: 3000 });
+    await vi.waitFor(() => expect(areBack()).toBe(true));
     for (const permit of running) if (permit.verdict === 'allow') permit.settle();
     await vi.waitFor(async () => expect(await inFlight()).toBe(0));
   });
@@ -220,7 +196,7 @@ describe.skipIf(redisServer() === undefined).each([
   });
 
   test('prefetch: takes no tokens from the fallback during an outage', async () => {
-    const api = shared(perSecond(0.01, 4), { deadline: 400, prefetch: 2 });
+    const api = shared(perSecond(0.01, 4), { deadline: OUTAGE_DEADLINE_MS, prefetch: 2 });
     await api.tryAcquire('y', 4);
     await whilePaused(fixture.service, async () => {
       const verdicts = [];
@@ -228,7 +204,7 @@ describe.skipIf(redisServer() === undefined).each([
       expect(verdicts).toEqual(['allow', 'allow', 'allow', 'allow', 'deny']);
       expect(api.stats().fallback).toBe(5);
     });
-    await vi.waitFor(() => expect(api.stats().isAvailable).toBe(true), { timeout: 3000 });
+    await vi.waitFor(() => expect(api.stats().isAvailable).toBe(true));
   });
 
   test('prefetch: close returns the tokens of a refill in flight', async () => {
@@ -274,7 +250,7 @@ describe.skipIf(redisServer() === undefined).each([
     };
     expect(await check()).toEqual([true, expect.stringContaining('r=1;t=10')]);
     expect(calls() - before).toBe(1);
-    expect(await check()).toEqual([true, expect.stringMatching(/r=0;t=(10|9)/)]);
+    expect(await check()).toEqual([true, expect.stringMatching(/r=0;t=(10|[5-9])\b/)]);
     const refused = await server.check({ headers: {} });
     expect(refused).toMatchObject({ isAllowed: false, status: 429 });
   });

@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { RelayedSocket } from './relayed-socket.ts';
 
 /** A socket whose worker is this log. */
@@ -76,24 +76,25 @@ describe('relayed socket', () => {
     expect(log).toEqual(['write reply', 'end', 'close']);
   });
 
-  test('timeout: counts from the last byte, and 0 turns it off', async () => {
+  test('timeout: counts from the last byte, and 0 turns it off', () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
+    onTestFinished(() => void vi.useRealTimers());
     const { socket } = setUp();
-    const started = performance.now();
+    let fired = 0;
+    socket.on('timeout', () => fired++);
     socket.setTimeout(40);
-    const active = setInterval(() => socket.receive(Buffer.from('x')), 10);
-    const stop = setTimeout(() => clearInterval(active), 100);
-    await once(socket, 'timeout');
-    expect(performance.now() - started).toBeGreaterThan(100);
-    clearTimeout(stop);
+    for (let n = 0; n < 10; n++) {
+      vi.advanceTimersByTime(39);
+      socket.receive(Buffer.from('x'));
+    }
+    expect(fired).toBe(0);
+    vi.advanceTimersByTime(40);
     socket.receive(Buffer.from('x')); // starts it again
-    await once(socket, 'timeout');
+    vi.advanceTimersByTime(40);
+    expect(fired).toBe(2);
     socket.setTimeout(1).setTimeout(0);
-    let fired = false;
-    socket.on('timeout', () => {
-      fired = true;
-    });
-    await new Promise((resolve) => setTimeout(resolve, 10));
-    expect(fired).toBe(false);
+    vi.advanceTimersByTime(1000);
+    expect(fired).toBe(2);
     socket.destroy();
   });
 });

@@ -166,7 +166,7 @@ const accepts = (port) =>
 
 /** A client gives a daemon 20 ms, a limiter Redis 100 ms. On a loaded machine a reply may be later, which is a warning and no mistake of a page. */
 const LATE_DAEMON =
-  /^.*\[SLUICE_(?:FAIL_OPEN|REDIS)\].*(?:no reply within|not connected yet).*\n(?:\(Use `node --trace-warnings.*\n)?/gm;
+  /^.*\[SLUICE_(?:FAIL_OPEN|REDIS)\].*(?:no reply within|not connected yet|calls reach it after).*\n(?:\(Use `node --trace-warnings.*\n)?/gm;
 
 /** Loads programs one after the other, and the rest again after one that failed: output and problem by name. */
 async function load(programs) {
