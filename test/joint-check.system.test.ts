@@ -1,5 +1,3 @@
-/** Several limits and keys in one check, by clients that users have: redis-py and nginx. */
-
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';

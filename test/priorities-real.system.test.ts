@@ -1,5 +1,3 @@
-/** Runs bench/priorities.mjs in short: a real server under a spike of prefetch calls. */
-
 import { expect, test } from 'vitest';
 import { runBench } from './support/run-bench.ts';
 

@@ -1,5 +1,3 @@
-/** Holds docs/explanation/requirements.md to the code: the files that it names exist, and the tests that it names stand in them. */
-
 import { existsSync, readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 
