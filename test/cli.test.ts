@@ -1,5 +1,3 @@
-/** The built executable as a process: arguments, output, exit codes. */
-
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';

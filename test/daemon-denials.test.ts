@@ -1,5 +1,3 @@
-/** The daemon's log of denied calls, from outside: real processes, real sockets. */
-
 import { writeFileSync } from 'node:fs';
 import { afterEach, describe, expect, test } from 'vitest';
 import { daemonFixture, EPHEMERAL_PORTS, exchange, type RunningDaemon } from './support/daemon.ts';

@@ -1,5 +1,3 @@
-/** Every exported name has a comment at its declaration, and docs/reference/api.md is made from these. */
-
 import { describe, expect, test } from 'vitest';
 import { apiPage, declarationOf, ENTRIES, exportsOf } from './support/api-page.ts';
 

@@ -1,5 +1,3 @@
-/** Measured figures in docs are written by scripts: every block has a writer, and `npm run figures` runs every script. */
-
 import { execFileSync } from 'node:child_process';
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

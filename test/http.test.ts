@@ -1,5 +1,3 @@
-/** Compares docs/reference/http-middleware.md with the code. */
-
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import * as express from '../src/adapters/express.ts';

@@ -1,5 +1,3 @@
-/** Login protection with the built daemon: checks, reports and resets by every way that users have. */
-
 import { createClient } from 'redis';
 import { afterAll, describe, expect, test } from 'vitest';
 import { peers, udp } from '../src/backends/peers/index.ts';

@@ -1,5 +1,3 @@
-/** The page for operators without a browser: its files, its size, its headers, and the endpoints it reads. */
-
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { gzipSync } from 'node:zlib';

@@ -1,5 +1,3 @@
-/** Which limits apply to a key, asked of the daemon as a process: overrides, networks, files, IPv6, named limits. */
-
 import { spawnSync } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';

@@ -16,3 +16,9 @@ export function subtractRoundingDown(at: Millis, span: Millis): Millis {
   const difference = at - span;
   return at - difference >= span ? difference : difference - Math.abs(difference) * Number.EPSILON;
 }
+
+/** Whole milliseconds from `now` until `at`: the sum of both is not before `at`, however it is rounded. */
+export function wholeMsUntil(at: Millis, now: Millis): Millis {
+  const ms = Math.ceil(at - now);
+  return now + ms < at ? ms + 1 : ms;
+}

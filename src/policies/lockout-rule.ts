@@ -10,7 +10,7 @@
  */
 
 import type { Millis } from '../core/clock.ts';
-import { addRoundingUp } from './float-time.ts';
+import { addRoundingUp, wholeMsUntil } from './float-time.ts';
 import type { State } from './policy.ts';
 
 export interface LockoutTerms {
@@ -41,7 +41,7 @@ export function createLockoutRule({ withinMs, locksMs, forgetMs }: LockoutTerms,
   const lockEnd = (state: State, i: number): Millis => state[i + SINCE] + state[i + LOCK_END];
 
   const lockedMs = (state: State, i: number, now: Millis): Millis =>
-    state[i + LEVEL] > 0 ? Math.max(0, Math.ceil(lockEnd(state, i) - now)) : 0;
+    state[i + LEVEL] > 0 ? Math.max(0, wholeMsUntil(lockEnd(state, i), now)) : 0;
 
   const countedUntil = (state: State, i: number): Millis =>
     addRoundingUp(state[i + SINCE], withinMs);

@@ -347,4 +347,18 @@ describe('lockout', () => {
       }),
     );
   });
+
+  test('lockout: a retry after the time of the refusal passes, at any fraction of a millisecond', () => {
+    const lockout = { after: 3, within: '1m', lock: 100, forget: '1m' } as const;
+    const policy = createPolicy({ lockout }, seededRandom(1));
+    const state = new Float64Array(policy.width);
+    for (let n = 0; n < 3000; n++) {
+      const [at, now] = [n * 0.713, n * 0.713 + (n % 7) * 200];
+      policy.init(state, 0, at);
+      policy.check(state, 0, 1, at);
+      const refused = policy.check(state, 0, 3, now);
+      if (refused.verdict !== 'deny') throw new Error(`expected a refusal at ${now}`);
+      expect(policy.check(state, 0, 3, now + refused.retryAfterMs).verdict).toBe('allow');
+    }
+  });
 });

@@ -20,6 +20,7 @@ import { type Duration, parseDuration, suggestDuration } from '../core/duration.
 import { ConfigError } from '../core/errors.ts';
 import { OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
+import { wholeMsUntil } from './float-time.ts';
 import { createLockoutCopy } from './lockout-copy.ts';
 import {
   COUNT,
@@ -171,7 +172,7 @@ function lockoutAt(terms: LockoutTerms, size: number): Policy {
       if (ms > 0) return { verdict: 'deny', retryAfterMs: ms, reason: 'locked' };
       if (isOnRefusal) return allow(UNBOUNDED);
       if (countAt(state, i, now) + cost > after)
-        return deny(Math.max(1, Math.ceil(countedUntil(state, i) - now)));
+        return deny(Math.max(1, wholeMsUntil(countedUntil(state, i), now)));
       advance(state, i, now);
       state[i + PENDING] += cost;
       add(state, i, cost, now);
@@ -241,7 +242,7 @@ function lockoutAt(terms: LockoutTerms, size: number): Policy {
     ruleStatuses(state, i, now) {
       const remaining = remainingAt(state, i, now);
       const ms = lockedMs(state, i, now);
-      const countsMs = countAt(state, i, now) > 0 ? Math.ceil(countedUntil(state, i) - now) : 0;
+      const countsMs = countAt(state, i, now) > 0 ? wholeMsUntil(countedUntil(state, i), now) : 0;
       const quota = remaining === UNBOUNDED ? UNBOUNDED : after;
       const opensInMs = remaining > 0 ? 0 : ms || countsMs;
       const freshInMs = ms || countsMs;

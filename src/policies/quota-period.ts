@@ -1,5 +1,3 @@
-/** Reads the period of a quota: `per`, `timeZone`, `anchor` and `weekStartsOn`. */
-
 import type { Millis } from '../core/clock.ts';
 import { parseDuration, suggestDuration } from '../core/duration.ts';
 import type { OptionReader } from '../core/options.ts';

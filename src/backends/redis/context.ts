@@ -1,5 +1,3 @@
-/** The parts that all Redis backends share: key names, the script batcher, the fallback, the fair queue. */
-
 import type { Clock, Millis } from '../../core/clock.ts';
 import type { OnUnavailable } from '../../core/decision.ts';
 import { ConfigError, UnavailableError } from '../../core/errors.ts';

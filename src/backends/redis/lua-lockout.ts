@@ -8,7 +8,7 @@ local function lockout(after, within, forget, isReset, isOnRefusal, ...)
   local function lockEnd(s, o) return s[o + 3] + s[o + 4] end
 
   local function lockedMs(s, o, now)
-    if s[o + 5] > 0 then return max(0, ceil(lockEnd(s, o) - now)) end
+    if s[o + 5] > 0 then return max(0, wholeMsUntil(lockEnd(s, o), now)) end
     return 0
   end
 
@@ -92,7 +92,7 @@ local function lockout(after, within, forget, isReset, isOnRefusal, ...)
       if ms > 0 then return DENY, ms, true end
       if isOnRefusal == 1 then return ALLOW, UNBOUNDED end
       if countAt(s, o, now) + cost > after then
-        return DENY, max(1, ceil(countedUntil(s, o) - now))
+        return DENY, max(1, wholeMsUntil(countedUntil(s, o), now))
       end
       advance(s, o, now)
       s[o + 2] = s[o + 2] + cost

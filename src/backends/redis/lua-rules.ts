@@ -41,6 +41,12 @@ local function addRoundingUp(at, span)
   return sum + abs(sum) * MACHINE_EPSILON
 end
 
+-- Whole milliseconds from now until at, however sums are rounded.
+local function wholeMsUntil(at, now)
+  local ms = ceil(at - now)
+  return now + ms < at and ms + 1 or ms
+end
+
 -- The last instant at least span before at.
 local function subtractRoundingDown(at, span)
   local difference = at - span

@@ -1,5 +1,3 @@
-/** Replies of the scripts. */
-
 import type { Millis } from '../../core/clock.ts';
 import { allow, type Decision, NEVER, wait } from '../../core/decision.ts';
 

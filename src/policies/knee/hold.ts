@@ -1,5 +1,3 @@
-/** The hold of the knee rule: between tests the limit follows the rate at which the server completes calls. */
-
 import type { Millis } from '../../core/clock.ts';
 import type { State } from '../policy.ts';
 import { beginTest } from './periodic-test.ts';

@@ -1,5 +1,3 @@
-/** The numbers of the knee rule for one key, and what every call counts. */
-
 import type { Millis } from '../../core/clock.ts';
 import type { LimitCause, State } from '../policy.ts';
 

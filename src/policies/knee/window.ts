@@ -1,5 +1,3 @@
-/** The window of the knee rule: what is measured at one limit, and how the limit moves. */
-
 import type { Millis } from '../../core/clock.ts';
 import type { State } from '../policy.ts';
 import {
