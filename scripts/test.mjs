@@ -21,6 +21,9 @@ npm test -- --stalls          suspends a random process of the run for up to 0.5
 
 Both install missing servers with apt-get when run as root. test/README.md explains the two tiers.`;
 
+/** The factor of the system tier: test/support/runs.ts. */
+const RUNS = '4';
+
 const words = process.argv.slice(2);
 const take = (flag) => words.includes(flag) && words.splice(words.indexOf(flag), 1).length > 0;
 const isSystem = take('--system');
@@ -52,7 +55,7 @@ const failed = first.results.filter(({ hasFailed }) => hasFailed).map(({ file })
 const second = isSystem ? failed.map(runAgain) : [];
 const passedAgain = second.filter(({ hasFailed }) => !hasFailed);
 let code = second.length > 0 && passedAgain.length === second.length ? 0 : first.code;
-if (isSystem && isWhole) code = testNewestNode() || code;
+if (isSystem && isWhole) code = testNewestNode() || testRandomRuns() || code;
 endDisturbance();
 
 for (const { file, hasFailed } of second)
@@ -126,4 +129,12 @@ function testNewestNode() {
   const node = 'test/newest-node/node_modules/.bin/node';
   const servers = ['src/daemon/server', 'src/daemon/protocols/http/server'];
   return run(node, ['node_modules/vitest/vitest.mjs', 'run', ...servers]);
+}
+
+/** Tests of random sequences, seeds and inputs, with more of them than `npm test` has. */
+function testRandomRuns() {
+  const search = ['grep', '-l', 'support/runs.ts', '--', '*.test.ts'];
+  const files = spawnSync('git', search, { encoding: 'utf8' }).stdout.trim().split('\n');
+  console.log(`\nRandom tests with ${RUNS} times the runs: ${files.join(' ')}`);
+  return run('npx', ['vitest', 'run', ...files], { RUNS });
 }

@@ -320,13 +320,6 @@ describe('layers', () => {
     expect(offenders.map(({ path }) => path)).toEqual([]);
   });
 
-  test('every file begins with its purpose', () => {
-    const offenders = sources.filter(
-      ({ text }) => !/^(?:#!.*\n)?(?:import [^;]*;\n+)*\/\*\*/.test(text),
-    );
-    expect(offenders.map(({ path }) => path)).toEqual([]);
-  });
-
   test('no test is skipped and no work is left marked as to do', () => {
     const everything = ['src', 'test', 'bench', 'demo'].flatMap((root) =>
       readdirSync(root, { recursive: true, encoding: 'utf8' })

@@ -16,6 +16,7 @@ import { createPolicy, type Limit } from '../src/policies/limit.ts';
 import type { Policy } from '../src/policies/policy.ts';
 import { RAMP_MODES, type RampOptions } from '../src/policies/ramp.ts';
 import type { SpacingOptions } from '../src/policies/spacing.ts';
+import { runs } from './support/runs.ts';
 import { formatDecision } from './support/scenario.ts';
 
 // ─── One key, as a property drives it ────────────────────────────────────────────────────────────
@@ -385,7 +386,7 @@ const sceneOf = ({ setting, startAt, steps, seed }: Input): Scene => ({
 function always(rig: Rig, property: (scene: Scene) => void): void {
   fc.assert(
     fc.property(inputOf(rig), (input) => property(sceneOf(input))),
-    { numRuns: 200 },
+    { numRuns: runs(80) },
   );
 }
 
@@ -955,7 +956,7 @@ describe('time and reads', () => {
             }
           });
         }),
-        { numRuns: 200 },
+        { numRuns: runs(80) },
       );
     },
   );

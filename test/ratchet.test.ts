@@ -1,6 +1,6 @@
 /**
  * The size of the repository may only shrink: each number of test/ratchet.json is an upper bound, and lowers itself.
- * CONTRIBUTING.md says how to raise one. `call-trace.test.ts` counts the files that a check enters.
+ * CONTRIBUTING.md says how to raise one. `call-trace.system.test.ts` counts the files that a check enters.
  */
 
 import { test } from 'vitest';

@@ -1,13 +1,14 @@
 /**
  * Nodes that start together with traffic: each hit counts once on every node, whether a report brings it or a state
- * transfer. `SEEDS=1000` runs more fleets.
+ * transfer.
  */
 
 import { describe, expect, test } from 'vitest';
+import { runs } from '../../../test/support/runs.ts';
 import { runStartingFleet, type StartingFleet } from '../../../test/support/starting-fleet.ts';
 import type { WireVersions } from './wire-versions.ts';
 
-const SEEDS = Number(process.env.SEEDS ?? 200);
+const SEEDS = runs(100);
 
 const VERSION_3: WireVersions = { oldest: 3, newest: 3 };
 const VERSION_4: WireVersions = { oldest: 3, newest: 4 };

@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import { runs } from '../../../test/support/runs.ts';
 import { fuzzPool } from '../../simulator/pool/fuzz.ts';
 import {
   applySync,
@@ -8,8 +9,7 @@ import {
   type SyncResponse,
 } from './agreement.ts';
 
-/** `SEEDS=20000` runs more seeds. */
-const SEEDS = Number(process.env.SEEDS ?? 300);
+const SEEDS = runs(300);
 
 const OPTIONS = { memberTimeoutMs: 2000, isStrict: false };
 

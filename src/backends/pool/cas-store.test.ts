@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import { runs } from '../../../test/support/runs.ts';
 import type { Clock, Millis } from '../../core/clock.ts';
 import { ClockOffset } from '../../core/clock-offset.ts';
 import { withDeadline } from '../../core/deadline.ts';
@@ -146,7 +147,7 @@ async function live(
   return { overshoots, isWhole: used.isFullyUsed };
 }
 
-const SEEDS = Number(process.env.SEEDS ?? 10);
+const SEEDS = runs(5);
 
 describe('cas store', () => {
   test.each([

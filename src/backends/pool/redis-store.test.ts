@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { poolStoreContract } from '../../../test/support/pool-store-contract.ts';
 import { nodeRedis, type RedisConnection } from '../../../test/support/redis-clients.ts';
+import { runs } from '../../../test/support/runs.ts';
 import {
   freePort,
   redisCli,
@@ -20,7 +21,7 @@ import { memoryStore } from './memory-store.ts';
 import { poolKeys } from './redis-script.ts';
 import { type RedisStoreOptions, redisStore, redisStoreWithTime } from './redis-store.ts';
 
-const TRACES = Number(process.env.TRACES ?? 2000);
+const TRACES = runs(600);
 const STEPS = 60;
 const AT_ONCE = 20;
 

@@ -4,6 +4,7 @@ import fc from 'fast-check';
 import { createClient, RESP_TYPES } from 'redis';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { borrowRedis } from '../../../test/support/borrowed-servers.ts';
+import { runs } from '../../../test/support/runs.ts';
 import { redisServer, type Service } from '../../../test/support/services.ts';
 import { type Decision, NEVER, type Outcome } from '../../core/decision.ts';
 import { seededRandom } from '../../core/random.ts';
@@ -268,7 +269,7 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
             expect(lua.state).toEqual([...js.state]);
           },
         ),
-        { numRuns: 300 },
+        { numRuns: runs(150) },
       );
     },
   );

@@ -7,12 +7,12 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterAll, describe, expect, test } from 'vitest';
 import { createTempDir } from '../../../test/support/daemon.ts';
+import { runs } from '../../../test/support/runs.ts';
 import { readPattern } from '../keys/pattern.ts';
 import { readSnapshot } from '../snapshot.ts';
 import { parseConfigText } from './file.ts';
 
-/** Runs of each test; more with `FUZZ=1000000 npx vitest run src/daemon/config/fuzz.test.ts`. */
-const numRuns = Number(process.env.FUZZ ?? 3000);
+const numRuns = runs(1000);
 const timeout = 60_000 + numRuns;
 
 const place = createTempDir();

@@ -1,11 +1,11 @@
 import { describe, expect, test } from 'vitest';
+import { runs } from '../../../test/support/runs.ts';
 import { overshootOf } from '../overshoot.ts';
 import { figuresOf } from './figures.ts';
 import { randomRegions } from './random-regions.ts';
 import { type Design, type RegionsOptions, simulateRegions } from './run.ts';
 
-/** `SEEDS=1000` runs more random regions. */
-const SEEDS = Number(process.env.SEEDS ?? 40);
+const SEEDS = runs(20);
 
 /** Three regions 80 ms apart, one with ten times the demand of each of the other two. */
 const BUSY: RegionsOptions = {

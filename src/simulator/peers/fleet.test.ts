@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { commandLineOf } from '../../../test/support/fleet-command.ts';
+import { runs } from '../../../test/support/runs.ts';
 import { runCliAt } from '../../../test/support/terminal.ts';
 import { simulatePeers } from './fleet.ts';
 import { randomFleet } from './random-fleet.ts';
@@ -140,9 +141,9 @@ describe('peers simulation: periodic exchange', () => {
 });
 
 describe('peers simulation: random fleets', () => {
-  /** `SEEDS=1000 npx vitest run src/simulator/peers` runs that many, from FIRST_SEED on. */
+  /** From FIRST_SEED on. */
   const first = Number(process.env.FIRST_SEED ?? 1);
-  const seeds = Array.from({ length: Number(process.env.SEEDS ?? 40) }, (_, n) => first + n);
+  const seeds = Array.from({ length: runs(20) }, (_, n) => first + n);
 
   test.each(seeds)('overshoot stays within the bound: seed %i', (seed) => {
     const fleet = randomFleet(seed);

@@ -3,7 +3,7 @@
  * pipelines: valid requests, requests that parsers disagree on, and either with a few bytes changed. Both
  * must respond the same, however the bytes are cut.
  *
- *     FUZZ=1000000 npx vitest run src/daemon/protocols/http/server/fast-path/equivalence.test.ts     FUZZ_SEED=7: others
+ *     RUNS=25 npx vitest run src/daemon/protocols/http/server/fast-path/equivalence.test.ts     FUZZ_SEED=7: others
  */
 
 import { once } from 'node:events';
@@ -16,6 +16,7 @@ import {
   type HttpServerOptions,
   serveHttp,
 } from '../../../../../../test/support/http-protocol.ts';
+import { runs } from '../../../../../../test/support/runs.ts';
 import { SeededGenerator } from '../../../../../../test/support/seeded-generator.ts';
 import { VirtualClock } from '../../../../../testing/index.ts';
 import { readHttpSection } from '../../../../config/http.ts';
@@ -24,7 +25,7 @@ import { createKeyExtractor } from '../../key.ts';
 import type { HttpServer } from '../server.ts';
 import { tryParseCheck } from './parse.ts';
 
-const COUNT = Number(process.env.FUZZ ?? 100_000);
+const COUNT = runs(40_000);
 const SEED = Number(process.env.FUZZ_SEED ?? 1);
 const MINUTES_MS = 60_000;
 
