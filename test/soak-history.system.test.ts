@@ -1,5 +1,3 @@
-/** A short run of `npm run soak:history`: two hours of a daemon on a virtual clock. */
-
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
