@@ -1,5 +1,3 @@
-/** Short runs of `npm run soak:fuzz` and `npm run soak:peers-fuzz`. */
-
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';

@@ -1,5 +1,3 @@
-/** A limit on capacity in front of real servers under load, in processes of their own. Needs a build. */
-
 import { beforeAll, describe, expect, test } from 'vitest';
 import { runBench } from './support/run-bench.ts';
 

@@ -1,5 +1,3 @@
-/** What an operator sees of limits that learn, and of limits with several rules: events, statistics, metrics, log lines. */
-
 import { DataPointType, MeterProvider, MetricReader } from '@opentelemetry/sdk-metrics';
 import { describe, expect, test } from 'vitest';
 import { logLimiting } from '../src/adapters/metrics/log.ts';
