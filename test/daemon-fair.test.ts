@@ -1,5 +1,3 @@
-/** `queue: fair` of a daemon, with the real program: over RESP, HTTP, the client and the command line. */
-
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';

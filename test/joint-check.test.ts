@@ -1,5 +1,3 @@
-/** Several limits and keys in one check, and MULTI, with the built daemon and with clients that users have. */
-
 import { spawnSync } from 'node:child_process';
 import { createClient } from 'redis';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
