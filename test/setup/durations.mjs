@@ -21,7 +21,7 @@ export function recordDurations(tier, seconds, results, passedAgain) {
   );
   const runs = (before.runs ?? 0) + 1;
   all[tier] = { seconds: Math.round(seconds), runs, secondRuns, files };
-  writeFileSync(FILE, `${JSON.stringify(all, undefined, 1)}\n`);
+  writeFileSync(FILE, `${JSON.stringify(all, undefined, 2)}\n`);
   writeFigures(PAGE, `durations-${tier}`, pageOf(tier, all[tier]));
 }
 
