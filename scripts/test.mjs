@@ -131,10 +131,14 @@ function testNewestNode() {
   return run(node, ['node_modules/vitest/vitest.mjs', 'run', ...servers]);
 }
 
-/** Tests of random sequences, seeds and inputs, with more of them than `npm test` has. */
+/**
+ * Tests of random sequences, seeds and inputs, with more of them than `npm test` has; and code blocks of the docs, whose
+ * programs are all installed now.
+ */
 function testRandomRuns() {
   const search = ['grep', '-l', 'support/runs.ts', '--', '*.test.ts'];
-  const files = spawnSync('git', search, { encoding: 'utf8' }).stdout.trim().split('\n');
+  const random = spawnSync('git', search, { encoding: 'utf8' }).stdout.trim().split('\n');
+  const files = [...random, 'test/snippets.test.ts'];
   console.log(`\nRandom tests with ${RUNS} times the runs: ${files.join(' ')}`);
   return run('npx', ['vitest', 'run', ...files], { RUNS });
 }

@@ -1,5 +1,3 @@
-/** Holds ARCHITECTURE.md and CONTRIBUTING.md to the source: the files and constants that they name exist. */
-
 import { existsSync, readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 

@@ -16,6 +16,7 @@ import { promisify } from 'node:util';
 import { afterAll, describe, expect, test } from 'vitest';
 import { loadWithEnvironment } from '../src/cli/framework/configuration.ts';
 import { BACKENDS } from '../src/daemon/backends/registry.ts';
+import { commandOf, howToInstall } from './setup/tools.mjs';
 import { hasNamespaces } from './support/services.ts';
 import { type Page, pagePaths, parsePage, readPage } from './support/snippets/pages.ts';
 import { stepsOf } from './support/snippets/steps.ts';
@@ -66,24 +67,44 @@ const namesPage = (file: string, path: string): boolean => {
   return [file, ...imported].some((each) => readFileSync(each, 'utf8').includes(path));
 };
 
+/** Programs that blocks use and `npm test` does not install: without them their pages run in `npm run test:system`. */
+const TOOLS = {
+  nginx: /\bnginx\b/,
+  netcat: /\bnc\b/,
+  socat: /\bsocat\b/,
+  promtool: /\bpromtool\b/,
+};
+const missing = Object.keys(TOOLS).filter((name) => commandOf(name) === undefined);
+
+const canRun = ({ path, blocks: own }: Page): boolean => {
+  const uses = (name: string): boolean =>
+    own.some(({ language, text }) =>
+      language === 'sh' ? TOOLS[name as keyof typeof TOOLS].test(text) : language === name,
+    );
+  const needed = missing.find(uses);
+  if (needed !== undefined) console.warn(`SKIPPED: ${path}: ${howToInstall(needed)}`);
+  return needed === undefined;
+};
+
 describe.runIf(hasNamespaces())('every block runs as it stands', () => {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-snippets-'));
   installIn(folder);
   afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-  const withSteps = pages.filter((page) => stepsOf(page).length > 0);
+  const withSteps = pages.filter((page) => stepsOf(page).length > 0).filter(canRun);
   test.concurrent.each(withSteps)('$path', { timeout: 240_000 }, async (page) => {
     expect(await problemsOf(page, folder)).toEqual([]);
   });
 
-  test.concurrent.each([
+  const mistakes = [
     ['js', 'throw new Error("wrong")', 'wrong'],
     ['js', 'process.emitWarning("careful")', 'careful'],
     ['ts', 'const n: number = "one";', 'types'],
     ['sh', 'echo no >&2; false', 'no'],
     ['yaml', 'limits: { api: { bukket: {} } }', 'bukket'],
     ['nginx', 'server { listn 80; }', 'listn'],
-  ])(
+  ].filter(([language]) => !missing.includes(language));
+  test.concurrent.each(mistakes)(
     'a block of %s with a mistake is found: %s',
     { timeout: 60_000 },
     async (language, text, expected) => {

@@ -1,5 +1,3 @@
-/** A web page, open in a browser on the host of the daemon, tries to drain the limits of others. */
-
 import { connect } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
 import { readHttpSection } from '../../src/daemon/config/http.ts';

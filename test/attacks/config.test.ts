@@ -1,5 +1,3 @@
-/** Attacks the configuration of a running daemon: what a file may contain must not end or block the process. */
-
 import { writeFileSync } from 'node:fs';
 import { afterEach, expect, test } from 'vitest';
 import { loadConfig, parseConfigText } from '../../src/daemon/config/file.ts';

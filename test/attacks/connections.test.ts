@@ -1,5 +1,3 @@
-/** Clients that hold connections and half requests, to use up connections and memory. */
-
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';

@@ -1,5 +1,3 @@
-/** Attacks the port on which groups borrow from each other, as a host that does not know the key. */
-
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { afterEach, expect, test } from 'vitest';

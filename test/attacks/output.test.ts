@@ -1,5 +1,3 @@
-/** Attacks what people read: log lines, the terminal of the CLI, metrics, with keys and names chosen by others. */
-
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer } from 'node:http';

@@ -1,5 +1,3 @@
-/** Attacks the patterns of a configuration with keys that a client chooses: long ones that almost match. */
-
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { toBinaryKey } from '../../src/daemon/keys/binary-key.ts';

@@ -1,5 +1,3 @@
-/** A client holds as many permits as it can and settles none of them. */
-
 import { setImmediate } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';

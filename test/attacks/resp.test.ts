@@ -1,5 +1,3 @@
-/** RESP from a hostile client: numbers that are not exact, and requests of a browser. */
-
 import { describe, expect, test } from 'vitest';
 import { encodeReply } from '../../src/daemon/protocols/resp/reply.ts';
 import { VirtualClock } from '../../src/testing/index.ts';
