@@ -1,5 +1,3 @@
-/** The behaviour that the adapters of all frameworks share. */
-
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import {
   type AnyOptions,

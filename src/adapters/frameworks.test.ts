@@ -1,5 +1,3 @@
-/** Behaviour of single frameworks: types, client addresses, ways to respond. */
-
 import { createServer } from 'node:http';
 import { connect, createServer as createHttp2Server, type Http2ServerResponse } from 'node:http2';
 import type { AddressInfo } from 'node:net';
