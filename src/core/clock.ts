@@ -121,8 +121,8 @@ const wakeAtOf = (source: Clock): Pick<Clock, 'wakeAt'> =>
 
 /** A clock that can be frozen while a batch is processed. */
 export interface BatchClock extends Clock {
-  /** Reads the time once and returns it until `unfreeze`. */
-  freeze(): void;
+  /** Returns one time until `unfreeze`: that of now, unless the caller has just read it. */
+  freeze(at?: Millis): void;
   unfreeze(): void;
 }
 
@@ -134,8 +134,8 @@ export function batchClock(source: Clock = systemClock): BatchClock {
   let frozenAt: Millis | undefined;
   return {
     now: () => frozenAt ?? source.now(),
-    freeze() {
-      frozenAt = source.now();
+    freeze(at = source.now()) {
+      frozenAt = at;
     },
     unfreeze() {
       frozenAt = undefined;

@@ -151,14 +151,22 @@ class SeededHasher implements Hasher {
     let v2 = this.#v2 | 0;
     let v3 = this.#v3 | 0;
     let chars = 0;
-    let n = 0;
-    for (; n < end; n += 4) {
-      const c0 = key.charCodeAt(n);
-      const c1 = key.charCodeAt(n + 1);
-      const c2 = key.charCodeAt(n + 2);
-      const c3 = key.charCodeAt(n + 3);
-      chars |= c0 | c1 | c2 | c3;
-      const word = c0 | (c1 << 8) | (c2 << 16) | (c3 << 24);
+    let last = length << 24;
+    for (let n = end, shift = 0; n < length; n++, shift += 8) {
+      const c = key.charCodeAt(n);
+      chars |= c;
+      last |= c << shift;
+    }
+    for (let n = 0; n <= end; n += 4) {
+      let word = last;
+      if (n < end) {
+        const c0 = key.charCodeAt(n);
+        const c1 = key.charCodeAt(n + 1);
+        const c2 = key.charCodeAt(n + 2);
+        const c3 = key.charCodeAt(n + 3);
+        chars |= c0 | c1 | c2 | c3;
+        word = c0 | (c1 << 8) | (c2 << 16) | (c3 << 24);
+      }
       v3 ^= word;
       v0 = (v0 + v1) | 0;
       v1 = ((v1 << 5) | (v1 >>> 27)) ^ v0;
@@ -172,13 +180,7 @@ class SeededHasher implements Hasher {
       v2 = (v2 << 16) | (v2 >>> 16);
       v0 ^= word;
     }
-    let last = length << 24;
-    for (let shift = 0; n < length; n++, shift += 8) {
-      const c = key.charCodeAt(n);
-      chars |= c;
-      last |= c << shift;
-    }
-    if (chars <= this.#maxChar) this.#finish(v0, v1, v2, v3, last);
+    if (chars <= this.#maxChar) this.#finish(v0, v1, v2, v3);
     else {
       const isShort = length <= MAX_MEMO_CHARS;
       const bytes = isShort ? shortKeyBytes : new Uint8Array(length * MAX_UTF8_BYTES);
@@ -191,14 +193,18 @@ class SeededHasher implements Hasher {
     if (this.#drawSeed) this.#setSeed(this.#drawSeed());
     const length = to - from;
     const end = from + (length & ~3);
+    let last = length << 24;
+    for (let n = end, shift = 0; n < to; n++, shift += 8) last |= bytes[n] << shift;
     let v0 = this.#v0 | 0;
     let v1 = this.#v1 | 0;
     let v2 = this.#v2 | 0;
     let v3 = this.#v3 | 0;
     let colons = 0;
-    let n = from;
-    for (; n < end; n += 4) {
-      const word = bytes[n] | (bytes[n + 1] << 8) | (bytes[n + 2] << 16) | (bytes[n + 3] << 24);
+    for (let n = from; n <= end; n += 4) {
+      const word =
+        n === end
+          ? last
+          : bytes[n] | (bytes[n + 1] << 8) | (bytes[n + 2] << 16) | (bytes[n + 3] << 24);
       colons += colonsIn(word);
       v3 ^= word;
       v0 = (v0 + v1) | 0;
@@ -213,26 +219,30 @@ class SeededHasher implements Hasher {
       v2 = (v2 << 16) | (v2 >>> 16);
       v0 ^= word;
     }
-    let last = length << 24;
-    for (let shift = 0; n < to; n++, shift += 8) last |= bytes[n] << shift;
-    colons += colonsIn(last);
     this.hasColons = length > MAX_COUNTED_BYTES || Math.imul(colons, 0x01010101) >>> 24 > 1;
-    this.#finish(v0, v1, v2, v3, last);
+    this.#finish(v0, v1, v2, v3);
   }
 
-  #finish(a: number, b: number, c: number, d: number, last: number): void {
+  #finish(a: number, b: number, c: number, d: number): void {
     let v0 = a | 0; // declares the type: V8 would keep the numbers of a loop as objects
     let v1 = b | 0;
-    let v2 = c | 0;
-    let v3 = d ^ last;
-    for (let round = -1; round < 2 * FINAL_ROUNDS; round++) {
-      if (round === 0) {
-        v0 ^= last;
-        v2 ^= 0xee;
-      } else if (round === FINAL_ROUNDS) {
-        this.low = v1 ^ v3;
-        v1 ^= 0xdd;
-      }
+    let v2 = c ^ 0xee;
+    let v3 = d | 0;
+    for (let round = 0; round < FINAL_ROUNDS; round++) {
+      v0 = (v0 + v1) | 0;
+      v1 = ((v1 << 5) | (v1 >>> 27)) ^ v0;
+      v0 = (v0 << 16) | (v0 >>> 16);
+      v2 = (v2 + v3) | 0;
+      v3 = ((v3 << 8) | (v3 >>> 24)) ^ v2;
+      v0 = (v0 + v3) | 0;
+      v3 = ((v3 << 7) | (v3 >>> 25)) ^ v0;
+      v2 = (v2 + v1) | 0;
+      v1 = ((v1 << 13) | (v1 >>> 19)) ^ v2;
+      v2 = (v2 << 16) | (v2 >>> 16);
+    }
+    this.low = v1 ^ v3;
+    v1 ^= 0xdd;
+    for (let round = 0; round < FINAL_ROUNDS; round++) {
       v0 = (v0 + v1) | 0;
       v1 = ((v1 << 5) | (v1 >>> 27)) ^ v0;
       v0 = (v0 << 16) | (v0 >>> 16);

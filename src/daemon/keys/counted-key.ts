@@ -54,40 +54,21 @@ const CLOSING_BRACKET = 93;
 /** Of a zone, such as `%eth0`. */
 const MAX_ZONE_CHARS = 16;
 
+/** Longer than an address with seven colons, or a zone. */
+const MAX_END_CHARS = 64;
+const keyEnd = new Uint8Array(MAX_END_CHARS);
+
 /**
  * False for a key that does not end with an IPv6 address; true needs a closer look. Reads the end of the key only, as
  * every check of a key does this. It looks for `::` or seven colons with up to four hexadecimal digits between them,
  * for a closing bracket, or for a zone.
  */
 export function endsLikeIpv6(key: string): boolean {
-  let colons = 0;
-  let dots = 0;
-  let digits = 0;
-  if (key.charCodeAt(key.length - 1) === CLOSING_BRACKET) return true;
-  for (let n = key.length - 1; n >= 0; n--) {
-    const code = key.charCodeAt(n);
-    if (code === COLON) {
-      const before = key.charCodeAt(n - 1);
-      if (dots > 0) return (before | TO_LOWER_CASE) === LOWER_F; // ::ffff:203.0.113.9
-      if (before === COLON || ++colons === 7) return true;
-      digits = 0;
-    } else if (code === DOT) {
-      if (colons > 0 || ++dots > 3) return false;
-      digits = 0;
-    } else {
-      const lower = code | TO_LOWER_CASE; // leaves digits as they are
-      const isHexDigit = (lower >= 48 && lower <= 57) || (lower >= 97 && lower <= LOWER_F);
-      if (!isHexDigit || ++digits > 4) {
-        const zoneAt = key.lastIndexOf('%');
-        const isZone = zoneAt >= Math.max(0, key.length - MAX_ZONE_CHARS);
-        return isZone && colons + dots === 0 && !key.includes(':', zoneAt);
-      }
-    }
-  }
-  return false;
+  const from = Math.max(0, key.length - MAX_END_CHARS);
+  for (let n = from; n < key.length; n++) keyEnd[n - from] = Math.min(key.charCodeAt(n), 0xff);
+  return bytesEndLikeIpv6(keyEnd, 0, key.length - from);
 }
 
-/** The same for bytes. Repeats the loop: reading bytes through a function would slow the fastest path down. */
 export function bytesEndLikeIpv6(bytes: Uint8Array, from: number, to: number): boolean {
   let colons = 0;
   let dots = 0;
@@ -97,7 +78,7 @@ export function bytesEndLikeIpv6(bytes: Uint8Array, from: number, to: number): b
     const code = bytes[n];
     if (code === COLON) {
       const before = n > from ? bytes[n - 1] : 0;
-      if (dots > 0) return (before | TO_LOWER_CASE) === LOWER_F;
+      if (dots > 0) return (before | TO_LOWER_CASE) === LOWER_F; // ::ffff:203.0.113.9
       if (before === COLON || ++colons === 7) return true;
       digits = 0;
     } else if (code === DOT) {

@@ -18,9 +18,9 @@ afterEach(() => {
 });
 
 /** A client of the line protocol that does not read yet. */
-async function setUp(isAllowed: IsAllowed, isTcp = false, turns = new Turns()) {
+async function setUp(isAllowed: IsAllowed, isTcp = false, turns = new Turns(), idleMs = Infinity) {
   const clock = new VirtualClock();
-  const bounds = { maxConnections: 10, slowMs: SLOW_MS, idleMs: Infinity };
+  const bounds = { maxConnections: 10, slowMs: SLOW_MS, idleMs };
   const protocol = lineProtocol(isAllowed, () => 100);
   const connections = new Connections(protocol, () => bounds, clock, turns);
   const folder = mkdtempSync(join(tmpdir(), 'sluice-'));
@@ -74,6 +74,30 @@ describe('connection', () => {
     for (const decide of checks) decide(true);
     await clock.advanceAsync(SLOW_MS);
     expect(connections.counts).toMatchObject({ accepted: 1, slow: 0 });
+  });
+
+  test('idle: closed that long after its last request or response, and not while a response is missing', async () => {
+    const { checks, isAllowed } = deferred();
+    const { clock, connections, client } = await setUp(isAllowed, false, undefined, 1000);
+    await until(() => connections.counts.open === 1);
+    await clock.advanceAsync(900);
+    client.write('a\n');
+    await until(() => checks.length === 1);
+    await clock.advanceAsync(5000); // the response is missing
+    const replied = once(client.resume(), 'data');
+    checks[0](true);
+    await replied;
+    await clock.advanceAsync(999);
+    client.write('b\n');
+    await until(() => checks.length === 2);
+    checks[1](true);
+    await once(client, 'data');
+    await clock.advanceAsync(999);
+    expect(client.readableEnded).toBe(false);
+    await clock.advanceAsync(1);
+    await until(() => client.readableEnded);
+    client.end();
+    await until(() => connections.counts.open === 0);
   });
 
   test('pending remote decisions: at most 1025 at once, and all are answered in order', async () => {

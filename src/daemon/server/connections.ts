@@ -160,6 +160,8 @@ class Connection implements EvictableConnection {
   /** True until its next turn: it has used its slice. */
   #isWaiting = false;
   lastReadAt: Millis;
+  #lastWriteAt: Millis = -Infinity;
+  #cancelIdle = (): void => {};
   /** Bytes received since a request waits. */
   #bytesBehindWait = 0;
   #incompleteAtLastPoll = 0;
@@ -193,8 +195,7 @@ class Connection implements EvictableConnection {
     this.#socket = socket;
     socket.setNoDelay(true);
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
-    if (bounds.idleMs < Infinity) socket.setTimeout(bounds.idleMs);
-    socket.on('timeout', () => this.#onIdle());
+    this.#watchIdle();
     socket.on('drain', () => this.#resumeReading());
     socket.on('end', () => {
       this.#handler.onDisconnect?.();
@@ -204,6 +205,7 @@ class Connection implements EvictableConnection {
     this.closed = new Promise((resolve) => {
       socket.on('close', () => {
         this.#cancelTimeout?.();
+        this.#cancelIdle();
         this.#handler.onDisconnect?.();
         observer.onClosed();
         resolve();
@@ -217,7 +219,7 @@ class Connection implements EvictableConnection {
     if (arrivedAfter !== undefined) this.#arrival.beginReadAhead(arrivedAfter, now);
     else if (chunk.length > 0) this.#arrival.beginChunk(chunk.length, now);
     else this.#arrival.beginRest(now);
-    this.#batchClock?.freeze(); // one clock reading per slice
+    this.#batchClock?.freeze(now); // one clock reading per slice
     this.lastReadAt = this.#clock.now();
     const goesOn = this.#handler.onData(chunk);
     this.#batchClock?.unfreeze();
@@ -256,9 +258,17 @@ class Connection implements EvictableConnection {
     if (!isWaiting || this.#bytesBehindWait >= CHUNK_BYTES) this.#socket.pause();
   }
 
-  /** A client that waits for a response is not idle. */
-  #onIdle(): void {
-    if (this.#responses.pendingCount === 0) this.closeWhenDone();
+  /** Closes the connection once it is idle. The timeout of a socket would be set anew by every read and write. */
+  #watchIdle(): void {
+    const { idleMs } = this.#bounds;
+    if (idleMs === Infinity) return;
+    const lastUseAt = this.#lastUseAt;
+    const watch = (): void => {
+      if (this.#responses.pendingCount > 0) this.#lastWriteAt = this.#clock.now(); // the client waits for it
+      if (this.#lastUseAt === lastUseAt) this.closeWhenDone();
+      else this.#watchIdle();
+    };
+    this.#cancelIdle = schedule(this.#clock, lastUseAt + idleMs, watch, false);
   }
 
   /** After a full chunk as well: the system would go on reading this connection before all others. */
@@ -275,7 +285,12 @@ class Connection implements EvictableConnection {
     });
   }
 
+  get #lastUseAt(): Millis {
+    return Math.max(this.lastReadAt, this.#lastWriteAt);
+  }
+
   #write(bytes: Buffer): void {
+    this.#lastWriteAt = this.#clock.now();
     if (this.#socket.destroyed || this.#socket.write(bytes)) return;
     this.#responses.isBlocked = true;
     this.#socket.pause();

@@ -54,7 +54,8 @@ export class Turns implements Slice {
   /** A few entries a connection at most: itself, and its pending batches. */
   readonly #waiting: (() => void)[] = [];
   #isRunning = false;
-  #beganAt: Millis = 0;
+  /** When the present slice began. */
+  beganAt: Millis = 0;
   #endsAt: Millis = 0;
   #slices = 0;
   #turnEndsAt: Millis = 0;
@@ -73,7 +74,7 @@ export class Turns implements Slice {
   begin(): Millis {
     const now = this.#clock.now();
     const newMs = this.#waiting.length > 0 ? CONTENDED_SLICE_MS : SLICE_MS;
-    this.#beganAt = now;
+    this.beganAt = now;
     this.#endsAt = now + (this.#isRunning ? WAITED_SLICE_MS : newMs);
     return now;
   }
@@ -82,7 +83,7 @@ export class Turns implements Slice {
   end(): void {
     this.overload.isShedding = false;
     if ((++this.#slices & (SLICES_PER_SAMPLE - 1)) === 0)
-      this.durations.add((this.#clock.now() - this.#beganAt) / 1000);
+      this.durations.add((this.#clock.now() - this.beganAt) / 1000);
   }
 
   get isOver(): boolean {

@@ -63,8 +63,15 @@ function hasBearerToken(authorization: string | undefined, expected: Buffer): bo
 /** `localhost` or an address: hosts that DNS rebinding cannot forge. */
 const LOCAL_HOST = /^(?:localhost|\d{1,3}(?:\.\d{1,3}){3}|\[[0-9a-f:.]{2,45}\])(?::\d{1,5})?$/i;
 
-const isLocalHost = (host: string | undefined): boolean =>
-  host === undefined || host === '' || LOCAL_HOST.test(host);
+/** The last one seen: clients of a daemon use one name for it. */
+let lastLocalHost = '';
+
+function isLocalHost(host = ''): boolean {
+  if (host === '' || host === lastLocalHost) return true;
+  const isLocal = LOCAL_HOST.test(host);
+  if (isLocal) lastLocalHost = host;
+  return isLocal;
+}
 
 /**
  * True for a request from a page of another site. Browsers say so in `Sec-Fetch-Site`, or send `Origin`; a page can

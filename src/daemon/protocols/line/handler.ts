@@ -33,6 +33,26 @@ const encode = (isAllowed: boolean): Buffer => (isAllowed ? OK : NO);
 /** Collects the responses of one chunk. Shared: a chunk is processed before the next is read. */
 let replyBuffer = Buffer.allocUnsafe(65_536 * REPLY_BYTES);
 
+/** The memory of the last chunk, usually that of the shared read buffer. */
+let lastWords: DataView = new DataView(replyBuffer.buffer);
+
+function wordsOf({ buffer }: Buffer): DataView {
+  if (lastWords.buffer !== buffer) lastWords = new DataView(buffer);
+  return lastWords;
+}
+
+/** The first newline; `end` if there is none. Four bytes at once: this loop was a quarter of a check. */
+function indexOfNewline(words: DataView, from: number, end: number): number {
+  let at = from;
+  for (; at + 4 <= end; at += 4) {
+    const zeros = words.getInt32(at, true) ^ 0x0a0a0a0a; // where a newline is
+    const found = (zeros - 0x01010101) & ~zeros & 0x80808080; // the lowest bit is that of the first
+    if (found !== 0) return at + ((31 - Math.clz32(found & -found)) >>> 3);
+  }
+  while (at < end && words.getUint8(at) !== NEWLINE) at++;
+  return at;
+}
+
 /** A key of more than `maxLine` bytes ends the connection. */
 export const lineProtocol =
   (isAllowed: IsAllowed, maxLine: () => number): ProtocolFactory =>
@@ -74,12 +94,18 @@ class LineProtocolHandler implements ProtocolHandler {
     let length = 0;
     let lookAt = BYTES_PER_LOOK;
     let isValid = true;
-    for (; at < bytes.length; at++) {
-      if (bytes[at] !== NEWLINE) continue;
+    const isAllowed = this.#isAllowed;
+    const replies = replyBuffer;
+    const words = wordsOf(bytes);
+    const offset = bytes.byteOffset;
+    const end = bytes.length;
+    for (; ; at++) {
+      at = indexOfNewline(words, offset + at, offset + end) - offset;
+      if (at === end) break;
       const to = at > from && bytes[at - 1] === RETURN ? at - 1 : at;
       isValid = to - from <= this.#maxLine;
       if (!isValid) break;
-      const result = this.#isAllowed(bytes, from, to);
+      const result = isAllowed(bytes, from, to);
       from = at + 1;
       if (typeof result !== 'boolean') {
         this.#flush(length);
@@ -91,9 +117,9 @@ class LineProtocolHandler implements ProtocolHandler {
         }
         continue;
       }
-      replyBuffer[length] = result ? 0x4f : 0x4e; // O or N
-      replyBuffer[length + 1] = result ? 0x4b : 0x4f; // K or O
-      replyBuffer[length + 2] = NEWLINE;
+      replies[length] = result ? 0x4f : 0x4e; // O or N
+      replies[length + 1] = result ? 0x4b : 0x4f; // K or O
+      replies[length + 2] = NEWLINE;
       length += REPLY_BYTES;
       if (from < lookAt) continue;
       lookAt = from + BYTES_PER_LOOK;

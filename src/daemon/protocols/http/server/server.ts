@@ -200,7 +200,7 @@ export class HttpServer {
     (isLoopback: boolean) =>
     (check: RequestHead): string | undefined => {
       if (!this.#context.isReady()) return undefined;
-      this.#batchClock?.freeze();
+      this.#batchClock?.freeze(this.#turns.beganAt);
       const response = this.#handler.handleLocally(check, isLoopback);
       const now = this.#context.clock.now();
       this.#batchClock?.unfreeze();
