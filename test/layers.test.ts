@@ -108,6 +108,7 @@ const MAY_IMPORT_EXTERNAL: Readonly<Record<string, readonly string[]>> = {
   'cli/framework/process-terminal.ts': ['node:fs'],
   'cli/framework/service-manager.ts': ['node:child_process'],
   'cli/replay/chunks.ts': ['node:fs', 'node:zlib'],
+  'cli/serve.ts': ['node:v8'],
   'cli/standalone.ts': ['node:worker_threads'],
   'client/commands.ts': ['node:crypto'],
   'client/connection.ts': ['node:net', 'node:tls'],
