@@ -181,17 +181,18 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     return this.#checkRemote(key, cost, checkOnce.call(this.#backend, key, cost, call));
   }
 
-  async #checkRemote(
+  #checkRemote(
     key: string,
     cost: number,
     sent = this.#backend.check(key, cost),
   ): Promise<Decision> {
-    const reply = await sent;
-    if (reply.fromFallback) this.#fallbackCount++;
-    const { expireMs } = this.policy;
-    const decision = withDueTime(this.denyIfLate(reply), reply.decidedAt, expireMs);
-    this.telemetry.recordDecision(key, cost, decision, 0);
-    return decision;
+    return sent.then((reply) => {
+      if (reply.fromFallback) this.#fallbackCount++;
+      const { expireMs } = this.policy;
+      const decision = withDueTime(this.denyIfLate(reply), reply.decidedAt, expireMs);
+      this.telemetry.recordDecision(key, cost, decision, 0);
+      return decision;
+    });
   }
 
   async peek(key: string, cost = 1): Promise<Decision | undefined> {

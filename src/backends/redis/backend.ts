@@ -1,9 +1,3 @@
-/**
- * A limit decided by a script in Redis: sends the commands of `lua-script.ts` and reads their replies.
- *
- * A command that Redis does not answer in time is decided by the fallback that `onUnavailable` chose.
- */
-
 import type { Clock, Millis } from '../../core/clock.ts';
 import {
   type AttemptOutcome,
@@ -24,7 +18,7 @@ import {
   toBatchDecision,
 } from '../remote-backend.ts';
 import { stateKindOf } from '../remote-limit.ts';
-import type { Scripts } from './batcher.ts';
+import type { OnReply, Scripts } from './batcher.ts';
 import {
   createRedisContext,
   fleetOrderOf,
@@ -90,20 +84,17 @@ export class RedisBackend implements PrefetchSource {
     return { ...(await this.#check(key, op, cost)), callId: id };
   }
 
-  async #check(
-    key: string,
-    command: string,
-    cost: number,
-    isWaiting = false,
-  ): Promise<RemoteDecision> {
-    try {
-      const { value, at } = await this.#context.send(key, command);
-      const decision = this.#read(value);
-      this.#context.fallback.observe(key, cost, decision, isWaiting);
-      return { decision, decidedAt: at };
-    } catch {
-      return this.#fallbackDecision(key, cost, isWaiting);
-    }
+  #check(key: string, command: string, cost: number, isWaiting = false): Promise<RemoteDecision> {
+    return new Promise((resolve) => {
+      const onReply: OnReply = (value, at) => {
+        const decision = this.#read(value);
+        this.#context.fallback.observe(key, cost, decision, isWaiting);
+        resolve({ decision, decidedAt: at });
+      };
+      const onFailure = () => resolve(this.#fallbackDecision(key, cost, isWaiting));
+      const { batcher, redisKeyOf } = this.#context;
+      batcher.submit(redisKeyOf(key), command, onReply, onFailure);
+    });
   }
 
   #read(reply: ReplyValue): Decision {

@@ -1,8 +1,4 @@
-/**
- * Calls in flight with one deadline for all of them: a call without a reply by then is rejected.
- *
- * On Cloudflare Workers a timer ends with the request that set it, so there each call has its own.
- */
+/** One deadline for all calls in flight. On Cloudflare Workers a timer ends with its request: there each call has one. */
 
 import { noReplyWithin, withDeadline } from '../../core/call-deadline.ts';
 import { type Clock, type Millis, onImmediate, timersEndWithRequest } from '../../core/clock.ts';
@@ -33,7 +29,9 @@ export class CallDeadlines {
       // If this process was busy, the reply has arrived and is read before the next immediate.
       const pending = { issuedAt: this.#clock.now(), onTimeout: () => onImmediate(expire) };
       this.#pending.add(pending);
-      call.finally(() => this.#pending.remove(pending)).then(resolve, reject);
+      const end = () => this.#pending.remove(pending);
+      call.then(end, end); // `finally` would cost several promises
+      call.then(resolve, reject);
     });
   }
 }

@@ -94,7 +94,8 @@ export function createRedisContext(
   const toRedisTime = (key: string, at: Millis): Millis => batcher.toRedisTime(redisKeyOf(key), at);
   const unsent = new UnsentCommands(send, clock);
   const isByCalendar = policy.specs?.some(({ kind }) => kind === 'quota');
-  const fallbackClock = isByCalendar ? redisClock(clock, (at) => toRedisTime('', at)) : clock;
+  const own = batcher.clock;
+  const fallbackClock = isByCalendar ? redisClock(own, (at) => toRedisTime('', at)) : own;
   const onItsClock = { ...context, clock: fallbackClock };
   const inner = scripts.fallback ?? createFallback(policy, onItsClock, config, send);
   const fallback: Fallback = {
