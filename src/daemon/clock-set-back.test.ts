@@ -1,5 +1,3 @@
-/** A daemon whose clock was set back between two starts: a restart grants no fresh burst, and locks nothing for longer. */
-
 import { afterEach, describe, expect, test } from 'vitest';
 import { virtualDaemons } from '../../test/support/virtual-daemon.ts';
 import { VirtualClock } from '../testing/index.ts';

@@ -1,5 +1,3 @@
-/** A daemon without a process of its own: reloads that fail half-way. */
-
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { join } from 'node:path';

@@ -1,5 +1,3 @@
-/** Logs when back-pressure decreases a limit, and when its backend becomes unavailable or available. */
-
 import { type LimitingFields, logLimiting } from '../adapters/metrics/log.ts';
 import { UNLIMITED } from '../core/decision.ts';
 import { errorMessageOf } from '../core/errors.ts';

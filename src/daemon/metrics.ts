@@ -1,5 +1,3 @@
-/** The metrics of a daemon in the Prometheus text format: its limits, its listeners and its backends. */
-
 import type { KeySnapshot } from '../adapters/metrics/collector.ts';
 import {
   createExporter,

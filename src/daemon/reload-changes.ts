@@ -1,5 +1,3 @@
-/** What a reload says about limits that do not keep their counts: which are new, which are gone, and why one starts anew. */
-
 import type { LimitConfig } from './config/limits.ts';
 import type { ReloadChanges, ReloadWarning } from './protocols/http/admin-routes.ts';
 

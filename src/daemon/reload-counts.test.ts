@@ -1,5 +1,3 @@
-/** A reload, or a restart with a snapshot, that changes the numbers of a limit keeps what was consumed. */
-
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';

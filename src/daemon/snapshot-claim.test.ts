@@ -1,5 +1,3 @@
-/** Which daemon has a snapshot file: a second one is refused, at its start and by a reload. */
-
 import {
   existsSync,
   mkdirSync,

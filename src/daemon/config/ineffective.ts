@@ -1,5 +1,3 @@
-/** Finds options of a rule that would have no effect in a daemon: they are refused, with the reason and the alternative. */
-
 import { ConfigError } from '../../core/errors.ts';
 import { isRecord } from '../../core/options.ts';
 import type { LimiterOptions } from '../../limiter/limiter.ts';

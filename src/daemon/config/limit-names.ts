@@ -1,5 +1,3 @@
-/** The names of limits, as an error that operators read lists them. */
-
 /** Names in an error. */
 const MAX_NAMED = 20;
 

@@ -1,5 +1,3 @@
-/** What a reload refuses to read. */
-
 import { execFileSync } from 'node:child_process';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';

@@ -1,5 +1,3 @@
-/** The section `overload`: checks that are too old to be decided. */
-
 import type { Millis } from '../../core/clock.ts';
 import { OptionReader } from '../../core/options.ts';
 

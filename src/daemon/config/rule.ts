@@ -1,5 +1,3 @@
-/** Reads the rule of a limit, of an override or of a plan: the one kind of limit among its fields. */
-
 import type { AnyBackendFactory } from '../../backends/daemon-backend.ts';
 import { described } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';

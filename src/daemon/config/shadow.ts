@@ -1,5 +1,3 @@
-/** Which limits are in shadow mode: their denials are shown apart and raise no alert. */
-
 import type { LimitConfig } from './limits.ts';
 
 /** A test for the name of a limit or of one of its overrides. */

@@ -1,7 +1,3 @@
-/**
- * Parses the YAML of a configuration file, within bounds, and formats problems with their position in it.
- */
-
 import { Composer, type CST, type Document, Lexer, LineCounter, Parser, visit } from 'yaml';
 import { errorMessageOf } from '../../core/errors.ts';
 

@@ -1,5 +1,3 @@
-/** Controls of daemons whose clocks are an hour apart, on virtual time. */
-
 import { afterEach, describe, expect, test } from 'vitest';
 import { virtualDaemons } from '../../../test/support/virtual-daemon.ts';
 import type { FleetChannel } from '../../backends/daemon-backend.ts';

@@ -1,5 +1,3 @@
-/** The journal of controls: what is on disk when, what is read back, and what a daemon makes of it after a crash. */
-
 import { execFileSync } from 'node:child_process';
 import {
   appendFileSync,

@@ -1,5 +1,3 @@
-/** Keys of controls: exact keys that read like patterns, addresses in other spellings. Daemons on virtual time. */
-
 import { afterEach, expect, test } from 'vitest';
 import { virtualDaemons } from '../../../test/support/virtual-daemon.ts';
 

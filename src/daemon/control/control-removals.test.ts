@@ -1,5 +1,3 @@
-/** Removed controls stay removed: daemons on virtual time, of which one was down with an old copy. */
-
 import { afterEach, expect, test } from 'vitest';
 import { virtualDaemons } from '../../../test/support/virtual-daemon.ts';
 import { VirtualClock } from '../../testing/index.ts';

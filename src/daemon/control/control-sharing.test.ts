@@ -1,5 +1,3 @@
-/** Sharing of controls between daemons on virtual time: transfer to one that joins, lost messages, long records. */
-
 import { expect, test } from 'vitest';
 import { createTestPeer } from '../../../test/support/fleet.ts';
 import { StallableClock } from '../../../test/support/stallable-clock.ts';

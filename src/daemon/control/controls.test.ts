@@ -1,5 +1,3 @@
-/** Control of keys at run time, in a daemon on virtual time: bans, overrides, resets, expiry, snapshots. */
-
 import { afterEach, expect, test } from 'vitest';
 import { virtualDaemons } from '../../../test/support/virtual-daemon.ts';
 import { MAX_CONTROLS } from './control-table.ts';

@@ -1,5 +1,3 @@
-/** Resets a key: forgets what it has consumed, in one limit or in all that apply. */
-
 import { errorMessageOf } from '../../core/errors.ts';
 import type { LimiterEntry } from '../router/limiter-registry.ts';
 import { limiterKeyOf } from '../router/route.ts';

@@ -1,5 +1,3 @@
-/** The rule of a run-time override: that of its limit with another rate, or one that is given in full. */
-
 import type { RateValue } from '../../core/duration.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { isRecord, type OptionReader } from '../../core/options.ts';

@@ -1,5 +1,3 @@
-/** Peers that are back after a silence. */
-
 import { expect, test } from 'vitest';
 import { ReturnedPeers } from './returned-peers.ts';
 

@@ -1,5 +1,3 @@
-/** Keys in records have a length that clients do not choose. */
-
 /** Longer keys are cut. */
 const MAX_KEY_CHARS = 200;
 

@@ -1,5 +1,3 @@
-/** Finds the item with the most specific of many patterns: a pattern table whose patterns belong to items. */
-
 import { runAtOnce, type Steps } from '../../core/steps.ts';
 import type { Pattern } from './pattern.ts';
 import { PatternTable } from './pattern-table.ts';

@@ -1,5 +1,3 @@
-/** Explains which limits match a key, and why, without a check. */
-
 import type { LimitConfig } from '../config/limits.ts';
 import { toKeyText } from '../keys/binary-key.ts';
 import { matchedKeyOf } from '../keys/counted-key.ts';

@@ -1,5 +1,3 @@
-/** Decides a request by the local limits on its route, and says what they have left. */
-
 import { allow, type Decision } from '../../core/decision.ts';
 import { CLOSED, COOLDOWN, type NamedRuleStatus } from '../../limiter/inspection.ts';
 import { decisionOfRefusal, type Permit } from '../../limiter/permit.ts';

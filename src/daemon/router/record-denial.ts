@@ -1,7 +1,3 @@
-/**
- * Reports a refused key to the recorder of denials, and what refused it: a limit, a list, a backend or a shadow limit.
- */
-
 import { UNAVAILABLE_RETRY_MS } from '../../backends/remote-limit.ts';
 import { type Decision, deny } from '../../core/decision.ts';
 import { AsyncLimiter } from '../../limiter/async-limiter.ts';

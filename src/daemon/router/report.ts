@@ -1,5 +1,3 @@
-/** Reports of attempts to the lock-outs on a route: how a login ended, where it has no permit to settle. */
-
 import type { AttemptOutcome, Decision } from '../../core/decision.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { internalsOf } from '../../limiter/internals.ts';

@@ -1,5 +1,3 @@
-/** A check as the router has it: the request, its route, and the result. */
-
 import { allow, type Decision, deny } from '../../core/decision.ts';
 import type { KeyHash } from '../../core/hash.ts';
 import type { Inspection, NamedRuleStatus } from '../../limiter/inspection.ts';

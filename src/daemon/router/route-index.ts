@@ -1,5 +1,3 @@
-/** Indexes the patterns of a configuration for look-ups of routes, in steps: there may be thousands of patterns. */
-
 import type { Steps } from '../../core/steps.ts';
 import type { LimitConfig } from '../config/limits.ts';
 import type { PlansByKey } from '../config/plans.ts';

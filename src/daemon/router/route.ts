@@ -1,5 +1,3 @@
-/** A route: the limits that apply to a key, or a verdict without counting. */
-
 import type { Millis } from '../../core/clock.ts';
 import type { PendingSet } from '../../core/pending.ts';
 import { AsyncLimiter } from '../../limiter/async-limiter.ts';

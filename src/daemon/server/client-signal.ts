@@ -1,5 +1,3 @@
-/** Signals to requests that wait that their client has left. */
-
 export const CLIENT_LEFT = new Error('the client closed the connection while it waited');
 
 export class ClientSignal {

@@ -11,7 +11,7 @@ import { type BatchClock, type Clock, type Millis, schedule } from '../../core/c
 import { scheduleDrainEnd } from '../config/drain-time.ts';
 import type { Bounds } from '../config/read.ts';
 import { type EvictableConnection, IdleEviction } from './idle-eviction.ts';
-import { KEEP_ALIVE_MS } from './keep-alive.ts';
+import { IdleTimer, KEEP_ALIVE_MS } from './idle-timer.ts';
 import { Arrival } from './overload.ts';
 import type { ProtocolFactory, ProtocolHandler } from './protocol-handler.ts';
 import { ReadAhead } from './read-ahead.ts';
@@ -161,7 +161,7 @@ class Connection implements EvictableConnection {
   #isWaiting = false;
   lastReadAt: Millis;
   #lastWriteAt: Millis = -Infinity;
-  #cancelIdle = (): void => {};
+  readonly #idle: IdleTimer;
   /** Bytes received since a request waits. */
   #bytesBehindWait = 0;
   #incompleteAtLastPoll = 0;
@@ -195,7 +195,12 @@ class Connection implements EvictableConnection {
     this.#socket = socket;
     socket.setNoDelay(true);
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
-    this.#watchIdle();
+    this.#idle = new IdleTimer(
+      clock,
+      () => this.#lastUseAt,
+      () => this.closeWhenDone(),
+    );
+    this.#idle.start(bounds.idleMs);
     socket.on('drain', () => this.#resumeReading());
     socket.on('end', () => {
       this.#handler.onDisconnect?.();
@@ -205,7 +210,7 @@ class Connection implements EvictableConnection {
     this.closed = new Promise((resolve) => {
       socket.on('close', () => {
         this.#cancelTimeout?.();
-        this.#cancelIdle();
+        this.#idle.stop();
         this.#handler.onDisconnect?.();
         observer.onClosed();
         resolve();
@@ -258,19 +263,6 @@ class Connection implements EvictableConnection {
     if (!isWaiting || this.#bytesBehindWait >= CHUNK_BYTES) this.#socket.pause();
   }
 
-  /** Closes the connection once it is idle. The timeout of a socket would be set anew by every read and write. */
-  #watchIdle(): void {
-    const { idleMs } = this.#bounds;
-    if (idleMs === Infinity) return;
-    const lastUseAt = this.#lastUseAt;
-    const watch = (): void => {
-      if (this.#responses.pendingCount > 0) this.#lastWriteAt = this.#clock.now(); // the client waits for it
-      if (this.#lastUseAt === lastUseAt) this.closeWhenDone();
-      else this.#watchIdle();
-    };
-    this.#cancelIdle = schedule(this.#clock, lastUseAt + idleMs, watch, false);
-  }
-
   /** After a full chunk as well: the system would go on reading this connection before all others. */
   #waitForTurn(): void {
     if (!this.#turns.canReadAhead) this.#socket.pause();
@@ -285,8 +277,10 @@ class Connection implements EvictableConnection {
     });
   }
 
+  /** A client that waits for a response is not idle. */
   get #lastUseAt(): Millis {
-    return Math.max(this.lastReadAt, this.#lastWriteAt);
+    const isPending = this.#responses.pendingCount > 0;
+    return isPending ? this.#clock.now() : Math.max(this.lastReadAt, this.#lastWriteAt);
   }
 
   #write(bytes: Buffer): void {

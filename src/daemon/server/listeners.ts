@@ -1,5 +1,3 @@
-/** The addresses that the daemon listens on. A change at run time opens all new addresses or none. */
-
 import { chmodSync, existsSync, lstatSync, readFileSync, unlinkSync } from 'node:fs';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { dirname, resolve } from 'node:path';

@@ -1,8 +1,3 @@
-/**
- * The interface of a stream protocol: bytes in, responses out. It has no socket, so tests and fuzzers can
- * feed it directly.
- */
-
 import type { ResponseQueue } from './response-queue.ts';
 import type { Slice } from './turns.ts';
 

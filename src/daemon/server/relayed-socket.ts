@@ -8,7 +8,8 @@
  */
 
 import { Duplex } from 'node:stream';
-import { type Millis, schedule, systemClock } from '../../core/clock.ts';
+import { type Millis, systemClock } from '../../core/clock.ts';
+import { IdleTimer } from './idle-timer.ts';
 import { CHUNK_BYTES } from './read-buffer.ts';
 
 /** Passes what happens here to the worker that has the socket. */
@@ -33,10 +34,11 @@ export class RelayedSocket extends Duplex {
   #pendingWrite: Callback | undefined;
   #isReadPaused = false;
   #activeAt: Millis = systemClock.now();
-  #cancelTimeout = (): void => {};
-  /** False once the timeout has passed: the next byte starts it again. */
-  #isTimeoutPending = false;
-  timeout: Millis = 0;
+  readonly #idle = new IdleTimer(
+    systemClock,
+    () => this.#activeAt,
+    () => void this.emit('timeout'),
+  );
 
   constructor(remote: RemoteEnd, remoteAddress: string | undefined) {
     super({ readableHighWaterMark: CHUNK_BYTES, decodeStrings: false, allowHalfOpen: true });
@@ -79,28 +81,19 @@ export class RelayedSocket extends Duplex {
 
   /** `Socket` emits it after so long without a byte in either direction; 0: never. */
   setTimeout(ms: Millis): this {
-    this.timeout = ms;
     this.#activeAt = systemClock.now();
-    this.#watchTimeout();
+    this.#idle.start(ms);
     return this;
   }
 
-  /** A byte in either direction. */
-  #touch(): void {
-    this.#activeAt = systemClock.now();
-    if (this.timeout > 0 && !this.#isTimeoutPending) this.#watchTimeout();
+  get timeout(): Millis {
+    return this.#idle.timeoutMs;
   }
 
-  #watchTimeout(): void {
-    this.#cancelTimeout();
-    this.#isTimeoutPending = this.timeout > 0 && !this.destroyed;
-    if (!this.#isTimeoutPending) return;
-    const check = (): void => {
-      this.#isTimeoutPending = false;
-      if (systemClock.now() < this.#activeAt + this.timeout) this.#watchTimeout();
-      else this.emit('timeout');
-    };
-    this.#cancelTimeout = schedule(systemClock, this.#activeAt + this.timeout, check, false);
+  /** A byte in either direction: the timeout starts again if it has passed. */
+  #touch(): void {
+    this.#activeAt = systemClock.now();
+    if (!this.#idle.isRunning) this.#idle.start(this.timeout);
   }
 
   /** The worker has set it. */
@@ -144,7 +137,7 @@ export class RelayedSocket extends Duplex {
   }
 
   override _destroy(error: Error | null, done: Callback): void {
-    this.#cancelTimeout();
+    this.#idle.stop();
     this.#remote.close();
     done(error);
   }

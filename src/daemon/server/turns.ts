@@ -50,7 +50,7 @@ export class Turns implements Slice {
   readonly overload: Overload;
   /** How long slices took: to parse, decide and encode what was read at once. */
   readonly durations = new BucketCounter(DURATION_BOUNDS);
-  readonly #clock: Clock;
+  readonly clock: Clock;
   /** A few entries a connection at most: itself, and its pending batches. */
   readonly #waiting: (() => void)[] = [];
   #isRunning = false;
@@ -62,17 +62,17 @@ export class Turns implements Slice {
 
   /** The clock must not stand still while requests are processed. */
   constructor(clock: Clock = systemClock, overload = new Overload(clock)) {
-    this.#clock = clock;
+    this.clock = clock;
     this.overload = overload;
   }
 
   get now(): Millis {
-    return this.#clock.now();
+    return this.clock.now();
   }
 
   /** Begins the slice of a connection; returns the time. */
   begin(): Millis {
-    const now = this.#clock.now();
+    const now = this.clock.now();
     const newMs = this.#waiting.length > 0 ? CONTENDED_SLICE_MS : SLICE_MS;
     this.beganAt = now;
     this.#endsAt = now + (this.#isRunning ? WAITED_SLICE_MS : newMs);
@@ -83,11 +83,11 @@ export class Turns implements Slice {
   end(): void {
     this.overload.isShedding = false;
     if ((++this.#slices & (SLICES_PER_SAMPLE - 1)) === 0)
-      this.durations.add((this.#clock.now() - this.beganAt) / 1000);
+      this.durations.add((this.clock.now() - this.beganAt) / 1000);
   }
 
   get isOver(): boolean {
-    return this.#clock.now() >= this.#endsAt;
+    return this.clock.now() >= this.#endsAt;
   }
 
   /** True if connections that wait are read nevertheless. */
@@ -114,7 +114,7 @@ export class Turns implements Slice {
   /** At least one connection, however slow the machine is. */
   readonly #startTurn = (): void => {
     this.#isRunning = true;
-    this.#turnEndsAt = this.#clock.now() + TURN_MS;
+    this.#turnEndsAt = this.clock.now() + TURN_MS;
     this.#runOne();
   };
 
@@ -128,7 +128,7 @@ export class Turns implements Slice {
   }
 
   readonly #continue = (): void => {
-    this.#isRunning = this.#waiting.length > 0 && this.#clock.now() < this.#turnEndsAt;
+    this.#isRunning = this.#waiting.length > 0 && this.clock.now() < this.#turnEndsAt;
     if (this.#isRunning) this.#runOne();
     else if (this.#waiting.length > 0) onImmediate(this.#startTurn);
   };

@@ -1,9 +1,3 @@
-/**
- * Process warnings of a worker as lines of the daemon's log.
- *
- *     worker: Node warns ──▶ message to the daemon ──▶ log: warn process warning pid=… code=… reason=…
- */
-
 import type { Log } from '../../core/log.ts';
 import {
   type ProcessWarning,

@@ -8,7 +8,7 @@
 
 import { Socket } from 'node:net';
 import { type Millis, schedule, systemClock } from '../../core/clock.ts';
-import { KEEP_ALIVE_MS } from '../server/keep-alive.ts';
+import { KEEP_ALIVE_MS } from '../server/idle-timer.ts';
 import { reuseReadBuffer } from '../server/read-buffer.ts';
 import { Frame, FrameChannel } from './frame-channel.ts';
 import { sendWarnings } from './worker-warnings.ts';

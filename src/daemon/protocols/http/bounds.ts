@@ -1,5 +1,3 @@
-/** Bounds on what HTTP clients can make the daemon hold. */
-
 import { type Bounds, DEFAULT_BOUNDS } from '../../config/read.ts';
 
 export interface HttpBounds extends Bounds {

@@ -1,5 +1,3 @@
-/** What responses tell clients: limits for all keys together (`per: limit`) and patterns of lists stay with the operator. */
-
 import { afterEach, describe, expect, test } from 'vitest';
 import {
   createHttpServer,

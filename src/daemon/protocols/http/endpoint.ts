@@ -1,5 +1,3 @@
-/** An HTTP path: its methods, whether it is for operators only, and its handler. */
-
 import type { RequestHead } from './key.ts';
 import type { EventualResponse } from './response.ts';
 

@@ -1,5 +1,3 @@
-/** What proxies send to /check on behalf of clients, and what clients can add to it. */
-
 import { connect } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
 import {

@@ -1,5 +1,3 @@
-/** Whether the daemon should get requests: the response of `GET /readyz`. */
-
 import { type HttpResponse, jsonResponse } from './response.ts';
 
 export interface Readiness {

@@ -1,5 +1,3 @@
-/** Reads the parameters of a request: from the URL, or from a body that is a form or JSON. */
-
 import { parseJsonBody } from './check-request.ts';
 import type { RequestHead } from './key.ts';
 import { ValidationProblem } from './parameters.ts';

@@ -1,5 +1,3 @@
-/** HTTP responses before they are sent: status, headers and body. Errors are RFC 9457 problems. */
-
 import { STATUS_CODES } from 'node:http';
 import { limitNames } from '../../config/limit-names.ts';
 import type { LimitConfig } from '../../config/limits.ts';

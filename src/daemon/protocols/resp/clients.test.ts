@@ -1,5 +1,3 @@
-/** Redis clients and tools, unmodified, against the daemon. */
-
 import { execFile } from 'node:child_process';
 import { connect } from 'node:net';
 import { promisify } from 'node:util';

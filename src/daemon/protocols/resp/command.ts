@@ -1,5 +1,3 @@
-/** A command: its name, its number of arguments, and its reply. */
-
 import type { GcraTable } from '../../../backends/local/gcra-table.ts';
 import type { Clock } from '../../../core/clock.ts';
 import type { Controls } from '../../control/controls.ts';

@@ -1,5 +1,3 @@
-/** Overrides and resets over RESP: the same as by HTTP and by the command line. */
-
 import { afterEach, describe, expect, test } from 'vitest';
 import { ProtocolClient, respCommand } from '../../../../test/support/small-daemon.ts';
 import { virtualDaemons } from '../../../../test/support/virtual-daemon.ts';

@@ -1,5 +1,3 @@
-/** INFO in the form of Redis: what operators and tools read first. */
-
 import type { Millis } from '../../../core/clock.ts';
 import { isLimitName } from '../../router/limiter-registry.ts';
 import type { CommandContext } from './command.ts';

@@ -1,8 +1,3 @@
-/**
- * The commands that Redis clients send besides checks: authentication, protocol version, introspection.
- * Replies are worded as in Redis, so that clients work unchanged.
- */
-
 import { timingSafeEqual } from 'node:crypto';
 import {
   type Arguments,

@@ -1,5 +1,3 @@
-/** The fast path of a connection: timeouts, slow readers, hand-off to Node's server, and fallback. */
-
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';

@@ -15,6 +15,7 @@
 import type { Socket } from 'node:net';
 import type { Millis } from '../../../../../core/clock.ts';
 import type { EvictableConnection } from '../../../../server/idle-eviction.ts';
+import { IdleTimer } from '../../../../server/idle-timer.ts';
 import { Arrival } from '../../../../server/overload.ts';
 import { PacedSocket } from '../../../../server/paced-socket.ts';
 import { CHUNK_BYTES, reuseReadBuffer } from '../../../../server/read-buffer.ts';
@@ -54,14 +55,18 @@ export class FastPathConnection implements EvictableConnection {
   #isFinishing = false;
   #lastReadAt: Millis;
   readonly #arrival: Arrival;
+  readonly #idle: IdleTimer;
 
   constructor(accepted: Socket, hooks: FastPathHooks) {
     this.#hooks = hooks;
     this.#lastReadAt = hooks.turns.begin();
     this.#arrival = new Arrival(hooks.turns.overload, this.#lastReadAt);
     this.socket = reuseReadBuffer(accepted, this.#onData);
-    this.socket.setTimeout(hooks.timeouts.slowMs);
-    this.socket.on('timeout', this.#onTimeout);
+    const lastUseAt = () =>
+      this.socket.writableLength > 0 ? this.#hooks.turns.now : this.#lastReadAt;
+    this.#idle = new IdleTimer(hooks.turns.clock, lastUseAt, this.#onIdle);
+    this.#idle.start(hooks.timeouts.slowMs);
+    this.socket.once('close', () => this.#idle.stop());
     this.socket.on('drain', this.#onDrain);
     this.socket.on('end', this.#onEnd);
     this.socket.on('error', this.#onError);
@@ -122,7 +127,7 @@ export class FastPathConnection implements EvictableConnection {
     else {
       if (isIncomplete) this.#incomplete = Buffer.from(rest);
       const timeoutMs = isIncomplete ? timeouts.slowMs : timeouts.idleMs;
-      if (socket.timeout !== timeoutMs) socket.setTimeout(timeoutMs);
+      if (this.#idle.timeoutMs !== timeoutMs) this.#idle.start(timeoutMs);
       if (newBytes === CHUNK_BYTES) this.#waitForTurn(EMPTY);
     }
   }
@@ -153,9 +158,8 @@ export class FastPathConnection implements EvictableConnection {
 
   #handOff(unanswered: Buffer): PacedSocket {
     const { socket } = this;
-    socket.off('timeout', this.#onTimeout).off('drain', this.#onDrain).off('end', this.#onEnd);
-    socket.off('error', this.#onError);
-    socket.setTimeout(0);
+    socket.off('drain', this.#onDrain).off('end', this.#onEnd).off('error', this.#onError);
+    this.#idle.stop();
     const connection = new PacedSocket(socket, this.#hooks.turns);
     this.#handedOff = connection;
     this.#hooks.onHandOff(connection);
@@ -164,13 +168,16 @@ export class FastPathConnection implements EvictableConnection {
   }
 
   /** A client that does not read its responses is left to the server's check of unsent bytes. */
-  readonly #onTimeout = (): void => {
+  readonly #onIdle = (): void => {
     const { socket } = this;
     if (socket.bytesRead === 0 && !socket.writableEnded) this.#hooks.onRequestTimeout(socket);
-    else if (socket.writableLength === 0) socket.destroy();
+    else socket.destroy();
   };
 
-  readonly #onDrain = (): void => this.#resume();
+  readonly #onDrain = (): void => {
+    this.#lastReadAt = this.#hooks.turns.now; // idle from now on
+    this.#resume();
+  };
 
   /** Every complete request is answered by now. An incomplete one is refused by Node's server. */
   readonly #onEnd = (): void => {

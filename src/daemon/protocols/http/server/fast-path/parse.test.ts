@@ -44,6 +44,33 @@ describe('fast-path parser', () => {
       expect([n, parse(text.slice(0, n))]).toEqual([n, 'incomplete']);
   });
 
+  test('headers like those of the last check, or nearly: are read as if they came first', () => {
+    const heads = [
+      [],
+      ['X-A: 1'],
+      ['X-A: 2'],
+      ['X-A: 1', 'X-B: 1'],
+      ['X-A: 1', 'X-A: 1'],
+      ['X-A:'],
+    ];
+    const texts = heads.map((headers) => withLines(FIRST, 'Host: a', ...headers));
+    const first = ['b', 'c', 'd', 'e', 'f', 'g'].map((path, n) => {
+      parse(withLines(FIRST, `Host: ${path}`)); // others than those of the last check
+      return parse(texts[n]);
+    });
+    for (const before of texts)
+      for (const [n, text] of texts.entries()) {
+        parse(before);
+        expect(parse(text)).toEqual(first[n]);
+        expect(read(text.slice(0, -1))).toBeUndefined();
+      }
+    const long = headOf(MAX_HEADER_BYTES);
+    expect([parse(long), parse(long.replace('key=a', 'key=ab'))]).toEqual([
+      expect.anything(),
+      'other',
+    ]);
+  });
+
   test('beginning of a request that is not plain: is left to Node', () => {
     const beginnings = ['GET /checks', 'GET /h', 'P', 'GET /check HTTP/1.0', 'GET /check?a b'];
     const headers = [

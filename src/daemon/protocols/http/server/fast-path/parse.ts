@@ -55,6 +55,17 @@ const UNSUPPORTED_HEADERS: ReadonlySet<string> = new Set([
   ...['expect', 'upgrade', 'keep-alive', 'proxy-connection'],
 ]);
 
+/** The headers of the last check, empty line included: most clients send the same ones with every request. */
+let lastHead = 'Host: localhost\r\n\r\n';
+let lastHeaders: RequestHead['headers'] = { host: 'localhost' };
+
+function isLastHead(bytes: Buffer, at: number): boolean {
+  if (at + lastHead.length > bytes.length) return false;
+  for (let n = 0; n < lastHead.length; n++)
+    if (bytes[at + n] !== lastHead.charCodeAt(n)) return false;
+  return true;
+}
+
 /** The check that begins at an offset. */
 export function tryParseCheck(
   bytes: Buffer,
@@ -66,13 +77,21 @@ export function tryParseCheck(
   const urlEnd =
     bytes[pathEnd] === QUESTION_MARK ? endOfClass(bytes, pathEnd + 1, IN_QUERY) : pathEnd;
   if (!hasBytesAt(bytes, urlEnd, VERSION_SUFFIX)) return unparsed(bytes, urlEnd, VERSION_SUFFIX);
-  const count = scanHeaders(bytes, urlEnd + VERSION_SUFFIX.length, from + MAX_HEADER_BYTES);
-  if (count <= 0) return count === CUT_OFF ? 'incomplete' : 'other';
-  const end = HEADER_OFFSETS[count - 1];
-  const text = bytes.toString('latin1', from, end); // copied: the read buffer is reused
-  const headers = readHeaders(text, from, count - 1);
-  if (headers === undefined) return 'other';
-  return { method: 'GET', url: text.slice(URL_OFFSET, urlEnd - from), headers, socket, end };
+  const headersAt = urlEnd + VERSION_SUFFIX.length;
+  const maxEnd = from + MAX_HEADER_BYTES;
+  let end = headersAt + lastHead.length;
+  if (end > maxEnd || !isLastHead(bytes, headersAt)) {
+    const count = scanHeaders(bytes, headersAt, maxEnd);
+    if (count <= 0) return count === CUT_OFF ? 'incomplete' : 'other';
+    end = HEADER_OFFSETS[count - 1];
+    const text = bytes.toString('latin1', headersAt, end); // copied: the read buffer is reused
+    const headers = readHeaders(text, headersAt, count - 1);
+    if (headers === undefined) return 'other';
+    lastHead = text;
+    lastHeaders = headers;
+  }
+  const url = bytes.toString('latin1', from + URL_OFFSET, urlEnd);
+  return { method: 'GET', url, headers: lastHeaders, socket, end };
 }
 
 /** For bytes that do not continue as expected, or end before they could. */
