@@ -1,5 +1,3 @@
-/** A limit gets other numbers while it is in use: what was spent stays spent. */
-
 import { expect, test } from 'vitest';
 import type { Rate } from '../core/duration.ts';
 import { seededRandom } from '../core/random.ts';

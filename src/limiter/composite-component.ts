@@ -1,5 +1,3 @@
-/** One component of a composite: a limiter, and how a call's key and cost map to that limiter's. */
-
 import { ConfigError } from '../core/errors.ts';
 import { OptionReader, requireNumber } from '../core/options.ts';
 import { AsyncLimiter } from './async-limiter.ts';

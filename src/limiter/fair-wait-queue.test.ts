@@ -1,5 +1,3 @@
-/** Fair queuing of waiters in one process: shares, bounds and the order in which a batch is served. */
-
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import fc from 'fast-check';

@@ -1,5 +1,3 @@
-/** The status of a key: which rule refuses, how much each rule has left, and until when. */
-
 import type { Millis } from '../core/clock.ts';
 import { NEVER } from '../core/decision.ts';
 import { type KeyState, type KeyStatus, type RuleStatus, ruleNamesOf } from '../policies/policy.ts';

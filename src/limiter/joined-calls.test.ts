@@ -1,5 +1,3 @@
-/** Calls that join a waiting call with the same id: each has its own abort signal. */
-
 import { describe, expect, test } from 'vitest';
 import { VirtualClock } from '../testing/index.ts';
 import { all } from './composite-limiter.ts';

@@ -1,5 +1,3 @@
-/** The interface of a limiter that decides in this process, its options and its statistics. */
-
 import type { PoolStats } from '../backends/backend.ts';
 import type { Millis } from '../core/clock.ts';
 import type { AttemptOutcome, Decision } from '../core/decision.ts';

@@ -1,5 +1,3 @@
-/** Waiters of several processes that were refused together must not check again together: one would always lose. */
-
 import { expect, test } from 'vitest';
 import type { RemoteBackend, RemoteBackendFactory } from '../backends/remote-backend.ts';
 import { deny, WHEN_SETTLED } from '../core/decision.ts';

@@ -1,5 +1,3 @@
-/** A repeated call with the same id is charged once. */
-
 import { expect, test } from 'vitest';
 import { seededRandom } from '../core/random.ts';
 import { VirtualClock } from '../testing/index.ts';

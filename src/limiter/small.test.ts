@@ -1,5 +1,3 @@
-/** The small limiter decides as `limiter` does, and its number of keys is bounded. */
-
 import { describe, expect, test } from 'vitest';
 import { seededRandom } from '../core/random.ts';
 import type { Limit } from '../policies/limit.ts';

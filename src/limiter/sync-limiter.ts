@@ -92,16 +92,22 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     requireCost(cost);
     const partitionIndex = options && this.#requireCountedPartitionIndex(options);
     if (this.mustSettle && cost > 0) requireWillSettle(options, this.name);
-    if (options?.id !== undefined) {
-      const { id, ...rest } = options;
-      return this.once(key, id, () => this.check(key, cost, rest));
-    }
+    if (options?.id !== undefined) return this.#checkOnce(key, cost, options, options.id);
     const decision =
       this.cooldowns.isEmpty && !this.isClosed
         ? this.#decide(key, cost, partitionIndex)
         : (this.localRefusal(key, cost) ?? this.#decide(key, cost, partitionIndex));
     this.telemetry.recordDecision(key, cost, decision, 0);
     return decision;
+  }
+
+  // Apart: V8 then inlines `check` and `tryAcquire`.
+  #checkOnce(key: string, cost: number, options: CheckOptions, id: string): Decision {
+    return this.once(key, id, () => this.check(key, cost, { ...options, id: undefined }));
+  }
+
+  #tryAcquireOnce(key: string, cost: number, options: CheckOptions, id: string): Permit | Refusal {
+    return this.once(key, id, () => this.tryAcquire(key, cost, { ...options, id: undefined }));
   }
 
   #decide(key: string, cost: number, partitionIndex: number | undefined): Decision {
@@ -172,10 +178,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     requireKey(key);
     requireCost(cost);
     const partitionIndex = options && this.#requirePartitionIndex(options);
-    if (options?.id !== undefined) {
-      const { id, ...rest } = options;
-      return this.once(key, id, () => this.tryAcquire(key, cost, rest));
-    }
+    if (options?.id !== undefined) return this.#tryAcquireOnce(key, cost, options, options.id);
     const now = this.clock.now();
     const decision = this.reserve(key, cost, now, partitionIndex);
     return decision.verdict === 'deny'

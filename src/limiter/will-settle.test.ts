@@ -1,5 +1,3 @@
-/** `check` on a limit whose calls must be settled: the first call throws, unless the caller says that it settles. */
-
 import { describe, expect, test } from 'vitest';
 import type { RemoteBackend, RemoteBackendFactory } from '../backends/remote-backend.ts';
 import { allow } from '../core/decision.ts';

@@ -1,6 +1,4 @@
 /**
- * Runs a call with a permit and settles the permit with the call's result.
- *
  * Whether the call returns, returns a promise or throws, and whatever the hooks do, the permit is settled exactly once.
  * An error of the call takes precedence over an error of a hook.
  */

@@ -9,7 +9,7 @@
  */
 
 import type { Millis } from '../core/clock.ts';
-import { NEVER, type Outcome } from '../core/decision.ts';
+import { type Decision, NEVER, type Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { ConfigError, type Denial, DeniedError } from '../core/errors.ts';
 import { FLOW_FIELDS, type FlowOptions } from '../core/flow.ts';
@@ -267,19 +267,20 @@ function rejectOrThrow({ isPromise }: ReturnKind, error: unknown): Promise<never
 /** Nothing to hold and nothing to settle: a check, then the call. */
 function wrapCheck(fn: Callable, plan: CallPlan, limiter: LimiterInternals): Callable {
   const { key: keyOf, cost: costOf, onRefused, returnKind } = plan;
+  const refuse = (key: string, cost: number, decision: Decision, ...args: never[]): unknown => {
+    const { retryAfterMs, reason, rule } = decision as Denial;
+    const isNever = retryAfterMs === NEVER && reason === undefined;
+    const detail = isNever ? limiter.explainNever(cost, key) : undefined;
+    const known = { ...(detail && { detail }), ...(rule && { rule }) };
+    const refused = { limit: limiter.refusingLimit(key, cost), retryAfterMs, ...known };
+    return onRefused(key, reason === 'closed' ? { ...refused, reason } : refused, ...args);
+  };
   return function throttled(this: never, ...args: never[]) {
     try {
       const key = keyOf === undefined ? '' : keyOf(...args);
       const cost = costOf === undefined ? 1 : costOf(...args);
       const decision = limiter.check(key, cost);
-      if (decision.verdict !== 'allow') {
-        const { retryAfterMs, reason, rule } = decision as Denial;
-        const isNever = retryAfterMs === NEVER && reason === undefined;
-        const detail = isNever ? limiter.explainNever(cost, key) : undefined;
-        const known = { ...(detail && { detail }), ...(rule && { rule }) };
-        const refused = { limit: limiter.refusingLimit(key, cost), retryAfterMs, ...known };
-        return onRefused(key, reason === 'closed' ? { ...refused, reason } : refused, ...args);
-      }
+      if (decision.verdict !== 'allow') return refuse(key, cost, decision, ...args);
       return returnKind.isKnown
         ? fn.call(this, ...args)
         : recordReturnKind(returnKind, fn.call(this, ...args));
