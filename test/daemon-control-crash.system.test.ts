@@ -1,5 +1,3 @@
-/** Bans, removals and resets of a real daemon that is killed with SIGKILL as soon as it has replied. */
-
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { afterEach, expect, test } from 'vitest';
 import { run } from '../src/cli/run.ts';

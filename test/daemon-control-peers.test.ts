@@ -1,5 +1,3 @@
-/** Bans, overrides and resets in a fleet: real processes, UDP on loopback. */
-
 import { afterEach, expect, test } from 'vitest';
 import {
   countAllowed,

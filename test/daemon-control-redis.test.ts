@@ -1,5 +1,3 @@
-/** Control of keys whose limits are in Redis. */
-
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { daemonFixture, EPHEMERAL_PORTS, type RunningDaemon, waitUntil } from './support/daemon.ts';
 import { redisServer, type Service, startRedis } from './support/services.ts';

@@ -1,5 +1,3 @@
-/** Bans, overrides and resets of a running daemon, by HTTP, RESP and the command line. */
-
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { run } from '../src/cli/run.ts';
 import { daemonFixture, exchange, type RunningDaemon } from './support/daemon.ts';

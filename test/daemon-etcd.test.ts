@@ -1,5 +1,3 @@
-/** A limit that daemons share through etcd, and its decisions during an outage. */
-
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
   countAllowed,

@@ -1,5 +1,3 @@
-/** A fleet of real daemons while its wire version or its key changes, daemon by daemon. */
-
 import { spawnSync } from 'node:child_process';
 import { createSocket } from 'node:dgram';
 import { afterEach, describe, expect, test } from 'vitest';

@@ -1,5 +1,3 @@
-/** The groups backend of the daemon: real processes on loopback. */
-
 import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';

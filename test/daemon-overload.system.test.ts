@@ -1,5 +1,3 @@
-/** The daemon as a process with more checks than it can decide: bans and lists hold, and limits fail as configured. */
-
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { daemonFixture, exchange, type RunningDaemon } from './support/daemon.ts';
 import { runCliAtAsync } from './support/terminal.ts';

@@ -1,5 +1,3 @@
-/** The peers backend of the daemon: real processes on real sockets. */
-
 import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { afterEach, describe, expect, test } from 'vitest';

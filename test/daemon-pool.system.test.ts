@@ -1,5 +1,3 @@
-/** A pool of daemons, as processes, with real Redis, NATS and etcd servers. */
-
 import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';

@@ -1,5 +1,3 @@
-/** A limit that daemons share through Redis, and its decisions during an outage. */
-
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { connect } from '../src/client/index.ts';
 import {

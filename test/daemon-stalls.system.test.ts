@@ -1,5 +1,3 @@
-/** The daemon as a process under load: no pause while it writes a snapshot, and checks that waited too long are shed. */
-
 import { type ChildProcess, fork } from 'node:child_process';
 import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';

@@ -1,5 +1,3 @@
-/** Waiting for a permit, with the real program: over RESP, HTTP, the client and the command line. */
-
 import { execFile, spawn } from 'node:child_process';
 import { connect as openSocket } from 'node:net';
 import { text } from 'node:stream/consumers';

@@ -1,5 +1,3 @@
-/** `sluice serve --workers N` as a process: the answers of one daemon, from several processes. */
-
 import { execFileSync, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';

@@ -1,5 +1,3 @@
-/** The daemon as a process: sockets, signals, reload, restart, TLS, the CLI against it. */
-
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';

@@ -1,5 +1,3 @@
-/** The built demo at three times its speed: its checks hold, and it leaves no process behind. */
-
 import { spawn } from 'node:child_process';
 import { describe, expect, test } from 'vitest';
 

@@ -1,5 +1,3 @@
-/** `sluice/durable-objects` of the built package in workerd: two isolates of a Worker share limits through its objects. */
-
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';

@@ -1,5 +1,3 @@
-/** Real gateways with the configurations of docs/how-to/gateways.md: limits, outages of the daemon, and what clients can inject. */
-
 import { spawnSync } from 'node:child_process';
 import { chmodSync, chownSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,5 +1,3 @@
-/** An option that would do nothing where it is written is refused, with the reason and the alternative. */
-
 import { describe, expect, test } from 'vitest';
 import { redis } from '../src/backends/redis/index.ts';
 import { parseConfigText } from '../src/daemon/config/file.ts';

@@ -1,5 +1,3 @@
-/** `all([…])` in two steps with real processes: a client is killed between the steps, and the example of the docs runs. */
-
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';

@@ -1,5 +1,3 @@
-/** What operators monitor a daemon with: metrics of its health, readiness, alert rules and the dashboard. */
-
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';

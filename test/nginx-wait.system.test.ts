@@ -1,5 +1,3 @@
-/** A real nginx whose auth_request waits for a permit of the daemon: requests are delayed and not refused. */
-
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';

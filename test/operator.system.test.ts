@@ -1,5 +1,3 @@
-/** Operating the daemon: full disks, missing files, changed addresses, failed reloads, log messages. */
-
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { copyFileSync, openSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';

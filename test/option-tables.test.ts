@@ -1,5 +1,3 @@
-/** Option tables of docs/reference: names, types, which are required, and defaults are those of the code. */
-
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import {

@@ -1,5 +1,3 @@
-/** Checks README.md, the examples and the docs against the code. */
-
 import { execFile, execFileSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join, posix } from 'node:path';

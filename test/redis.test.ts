@@ -1,5 +1,3 @@
-/** docs/reference/redis.md against the source. */
-
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 

@@ -1,5 +1,3 @@
-/** `npm publish`: what scripts/check-release.mjs refuses, in a folder of its own. */
-
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,5 +1,3 @@
-/** `retry: true` around the errors that HTTP clients throw, against a real server. */
-
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import axios from 'axios';

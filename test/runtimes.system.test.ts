@@ -1,5 +1,3 @@
-/** The built package on other runtimes: newer Node, Bun, Deno, Cloudflare's workerd, and in Jest. */
-
 import { type ChildProcess, spawn } from 'node:child_process';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';

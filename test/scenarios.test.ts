@@ -1,5 +1,3 @@
-/** Runs every file of scenarios/ on virtual time: the claims that README.md makes about behaviour. */
-
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -1,5 +1,3 @@
-/** Processes that hold permits of a concurrency limit in etcd are killed and frozen: their places come back with their leases. */
-
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';

@@ -1,5 +1,3 @@
-/** Servers of tests and benchmarks: a port that is taken between its choice and the start. */
-
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';

@@ -1,5 +1,3 @@
-/** The daemon under a service manager: signals from the first moment, messages to systemd, `sluice reload`, log levels. */
-
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync, symlinkSync, writeFileSync } from 'node:fs';

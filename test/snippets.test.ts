@@ -1,5 +1,3 @@
-/** Every code block of README.md and docs/ runs as it stands, or says why it does not. */
-
 import { execFile } from 'node:child_process';
 import {
   mkdirSync,

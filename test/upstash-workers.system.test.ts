@@ -1,5 +1,3 @@
-/** `sluice/redis` of the built package in workerd, through @upstash/redis: no module of Node, and an outage costs one deadline. */
-
 import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';

@@ -1,5 +1,3 @@
-/** Who is throttled, and why, as an operator sees it: real daemons, real sockets, the real commands. */
-
 import { execFile } from 'node:child_process';
 import { EventEmitter } from 'node:events';
 import { afterEach, describe, expect, test } from 'vitest';

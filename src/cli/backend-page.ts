@@ -1,5 +1,3 @@
-/** `sluice <backend>`: prints the admin page of a backend of a running daemon. */
-
 import { toPrintableLine } from '../core/printable.ts';
 import type { BackendPage, TextTable } from '../daemon/backends/registry.ts';
 import { alignColumns } from './chart/table.ts';

@@ -1,5 +1,3 @@
-/** `sluice check`: checks a key against the limits of a running daemon. */
-
 import type { CheckItem, Client } from '../client/index.ts';
 import { systemClock } from '../core/clock.ts';
 import { NEVER } from '../core/decision.ts';

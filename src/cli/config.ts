@@ -1,5 +1,3 @@
-/** `sluice config check`: validates a configuration without starting a daemon. */
-
 import { formatListenAddress } from '../core/listen-address.ts';
 import type { BackendModule } from '../daemon/backends/registry.ts';
 import { type Config, listenAddressesOf } from '../daemon/config/read.ts';

@@ -1,5 +1,3 @@
-/** `sluice ban`, `unban`, `override`, `reset`, `controls`: control keys of a running daemon. */
-
 import { tryParseJson } from '../core/json.ts';
 import { toPrintableLine } from '../core/printable.ts';
 import { alignColumns, cut } from './chart/table.ts';

@@ -1,5 +1,3 @@
-/** Which key the commands use that the daemon prints at its start. */
-
 import { expect, test } from 'vitest';
 import { readPattern } from '../daemon/keys/pattern.ts';
 import { NO_PATTERNS, PatternTable } from '../daemon/keys/pattern-table.ts';

@@ -1,5 +1,3 @@
-/** `sluice explain`: which limits of a configuration apply to a key, and why. */
-
 import { toPrintableLine } from '../core/printable.ts';
 import type { BackendModule } from '../daemon/backends/registry.ts';
 import { toBinaryKey } from '../daemon/keys/binary-key.ts';

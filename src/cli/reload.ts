@@ -1,5 +1,3 @@
-/** `sluice reload`: a running daemon reads its configuration again; the exit code says whether it could. */
-
 import type { ListenAddress } from '../core/listen-address.ts';
 import { toPrintable } from '../core/printable.ts';
 import type { BackendModule } from '../daemon/backends/registry.ts';

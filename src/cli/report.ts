@@ -1,5 +1,3 @@
-/** `sluice report`: tells a running daemon how an attempt of a key ended, for limits with a lock-out. */
-
 import { ATTEMPT_OUTCOMES, type AttemptOutcome } from '../core/decision.ts';
 import { RejectedError } from '../core/errors.ts';
 import { CONNECTION_FLAGS, connectByFlags, messageOf } from './daemon-connection.ts';

@@ -1,5 +1,3 @@
-/** `sluice serve`: runs the daemon from a terminal or a service manager. */
-
 import { setFlagsFromString } from 'node:v8';
 import { systemClock } from '../core/clock.ts';
 import { formatListenAddress, type ListenAddress } from '../core/listen-address.ts';

@@ -1,5 +1,3 @@
-/** `sluice top`: which limits and keys of a running daemon are throttled and called most now, live. */
-
 import { schedule, systemClock } from '../core/clock.ts';
 import { OptionReader } from '../core/options.ts';
 import {

@@ -1,5 +1,3 @@
-/** `sluice why`: why a key is throttled by a running daemon, and what to do. */
-
 import { parseDuration } from '../core/duration.ts';
 import { ADMIN_FLAGS, ADMIN_FLAGS_HELP, fetchPage } from './framework/admin-client.ts';
 import {

@@ -1,5 +1,3 @@
-/** Bursts of calls, and a blocked event loop: the daemon is available, so no call is allowed without being counted. */
-
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
 import { createTestDaemon, listen } from '../../test/support/small-daemon.ts';

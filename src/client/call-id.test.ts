@@ -1,5 +1,3 @@
-/** A check with an id through a daemon: charged once, although its reply was lost. */
-
 import { afterEach, describe, expect, test } from 'vitest';
 import { startLossyProxy } from '../../test/support/lossy-proxy.ts';
 import {

@@ -1,5 +1,3 @@
-/** The options of `connect`, and how they are read. */
-
 import type { ConnectionOptions } from 'node:tls';
 import { type Clock, isClock, type Millis, systemClock } from '../core/clock.ts';
 import { isNonEmptyString } from '../core/config-helpers.ts';

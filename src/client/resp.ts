@@ -1,5 +1,3 @@
-/** RESP on the client's side: encodes commands and parses replies. */
-
 /** A reply of the daemon; an error is a value. */
 export type RespValue =
   | string

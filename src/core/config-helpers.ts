@@ -1,5 +1,3 @@
-/** Helpers that readers of options and configuration sections share. */
-
 import { ConfigError } from './errors.ts';
 import { isRecord, OptionReader } from './options.ts';
 

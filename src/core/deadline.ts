@@ -1,5 +1,3 @@
-/** Deadlines for promises that have none. */
-
 import { type Clock, type Millis, schedule } from './clock.ts';
 import { UnavailableError } from './errors.ts';
 

@@ -1,5 +1,3 @@
-/** Parsing of JSON that is not known to be valid. */
-
 /** Parses JSON that a server stored, which may be anything; undefined if it is not JSON. */
 export function tryParseJson(text: string): unknown {
   try {

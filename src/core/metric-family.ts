@@ -1,5 +1,3 @@
-/** Metrics as data: a name, a help text and its samples. `adapters/metrics` encodes them for Prometheus. */
-
 export type MetricLabels = Readonly<Record<string, string>>;
 
 export type MetricSample = readonly [labels: MetricLabels, value: number];

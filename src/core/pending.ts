@@ -1,5 +1,3 @@
-/** Tracks promises that run in the background, so that a component can wait for all of them before it closes. */
-
 export class PendingSet {
   readonly #promises = new Set<Promise<unknown>>();
 

@@ -1,5 +1,3 @@
-/** Periods of the calendar: tables of real changes of time zones, and every zone against `Intl`. */
-
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { OptionReader } from '../core/options.ts';

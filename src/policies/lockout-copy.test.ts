@@ -1,5 +1,3 @@
-/** The copy of a lock-out in a local fallback follows the decisions of the server. */
-
 import { describe, expect, test } from 'vitest';
 import { lockout } from './lockout.ts';
 

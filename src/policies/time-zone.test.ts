@@ -1,5 +1,3 @@
-/** Tables of offsets, compared with the runtime's own answer day by day. */
-
 import { expect, test, vi } from 'vitest';
 import { quota } from './quota.ts';
 import { timeZoneOf } from './time-zone.ts';

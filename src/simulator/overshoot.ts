@@ -1,5 +1,3 @@
-/** Overshoot: calls above the limit. */
-
 import type { Millis } from '../core/clock.ts';
 
 /** Thousands of sums of fractions are off by less than this. */

@@ -1,5 +1,3 @@
-/** Mean, standard deviation, correlation and fairness. */
-
 export const sum = (values: readonly number[]): number => values.reduce((a, b) => a + b, 0);
 
 export const mean = (values: readonly number[]): number => sum(values) / values.length;

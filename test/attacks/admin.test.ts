@@ -1,5 +1,3 @@
-/** Attacks the admin endpoints of a daemon with a token: every endpoint, spelling and header that might pass without it. */
-
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { prometheus } from '../../src/adapters/metrics/index.ts';
 import { limiter } from '../../src/limiter/limiter.ts';

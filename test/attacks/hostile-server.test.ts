@@ -1,5 +1,3 @@
-/** Attacks a program by the replies it reads: of a server behind `throttleFetch`, and of a daemon that is not one. */
-
 import { describe, expect, test } from 'vitest';
 import { RespParser, type RespValue } from '../../src/client/resp.ts';
 import { parseQuota } from '../../src/throttle/response-headers.ts';

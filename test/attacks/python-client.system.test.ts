@@ -1,5 +1,3 @@
-/** Attacks the Python client of docs/reference/daemon.md through the keys that it sends: a client chooses its own key. */
-
 import { execFileSync, spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';

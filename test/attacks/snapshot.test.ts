@@ -1,5 +1,3 @@
-/** Attacks the snapshot file as another user who can write in its directory. */
-
 import { chmodSync, chownSync, lstatSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';

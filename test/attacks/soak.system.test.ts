@@ -1,5 +1,3 @@
-/** Short runs of `npm run soak:attack`: what a hostile client, neighbour or network may send. */
-
 import { expect, test } from 'vitest';
 import { BURST, attack as flood } from '../../bench/soak/attacks/pipelining.mjs';
 import { runBench } from '../support/run-bench.ts';

@@ -1,5 +1,3 @@
-/** Attacks a wait queue that all keys share: one key, or many keys of one client, fill it. */
-
 import { describe, expect, test } from 'vitest';
 import type { CommandText } from '../../src/backends/redis/batcher.ts';
 import { FairQueue } from '../../src/backends/redis/fair-queue.ts';

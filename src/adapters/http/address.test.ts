@@ -1,5 +1,3 @@
-/** Parsing of addresses and networks, and keys of clients. */
-
 import { isIP } from 'node:net';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';

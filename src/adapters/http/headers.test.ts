@@ -1,5 +1,3 @@
-/** Rate limit headers of every rule, and merging of headers. */
-
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { type Limit, limiter } from '../../index.ts';

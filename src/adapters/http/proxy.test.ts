@@ -1,5 +1,3 @@
-/** The client's address behind trusted and untrusted proxies. */
-
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { OptionReader } from '../../core/options.ts';

@@ -1,5 +1,3 @@
-/** requestLimiter without a framework: keys, refusals, errors. */
-
 import { describe, expect, test, vi } from 'vitest';
 import { all } from '../../limiter/composite-limiter.ts';
 import type { LimitEvent } from '../../limiter/events.ts';

@@ -1,5 +1,3 @@
-/** The options that all HTTP adapters share, and how they are read. */
-
 import type { Millis } from '../../core/clock.ts';
 import type { Outcome } from '../../core/decision.ts';
 import type { Duration } from '../../core/duration.ts';

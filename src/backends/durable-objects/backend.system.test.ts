@@ -1,5 +1,3 @@
-/** Limits that Durable Objects of a real workerd decide, for limiters in this process. */
-
 import { rmSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import {

@@ -1,5 +1,3 @@
-/** The object class on virtual time, with storage in memory: what it writes, keeps and deletes. */
-
 import { describe, expect, test } from 'vitest';
 import type { Limit } from '../../policies/limit.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';

@@ -1,5 +1,3 @@
-/** Exports of `sluice/etcd`. */
-
 export type { EtcdConnectionOptions } from './endpoints.ts';
 export type { EtcdOnUnavailable } from './operations.ts';
 export { type EtcdOptions, etcd } from './options.ts';

@@ -1,5 +1,3 @@
-/** A concurrency limit in a real etcd: names, leases and foreign values of its entries. */
-
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { borrowEtcd } from '../../../test/support/borrowed-servers.ts';
 import {

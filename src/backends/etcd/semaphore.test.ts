@@ -1,5 +1,3 @@
-/** A concurrency limit on entries behind a faulty network: lost replies, frozen and dead processes, wrong clocks. */
-
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { FaultyEntries, FreezableProcess } from '../../../test/support/faulty-entries.ts';

@@ -1,5 +1,3 @@
-/** The admin page, the CLI output and the metrics of the groups backend. */
-
 import { counter, gauge, type MetricFamily, type MetricSample } from '../../core/metric-family.ts';
 import type { BackendPage, TextTable } from '../daemon-backend.ts';
 import type { GroupsView } from './group.ts';

@@ -1,5 +1,3 @@
-/** Lock-outs over groups: each has its part of the attempts, and nothing is borrowed. */
-
 import { describe, expect, test } from 'vitest';
 import { ConfigError } from '../../core/errors.ts';
 import { limiter } from '../../limiter/limiter.ts';

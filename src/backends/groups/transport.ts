@@ -1,5 +1,3 @@
-/** The transport interface between groups. */
-
 import { isRecord } from '../../core/options.ts';
 
 /** Requests of one call to `borrow`; demand for further keys waits for the group's own refill. */

@@ -1,5 +1,3 @@
-/** Nodes that were frozen (SIGSTOP, a suspended machine) for longer than the peer timeout, on virtual time. */
-
 import { describe, expect, test } from 'vitest';
 import { createTestPeer, type TestPeer } from '../../../test/support/fleet.ts';
 import { StallableClock } from '../../../test/support/stallable-clock.ts';

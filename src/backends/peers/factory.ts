@@ -1,5 +1,3 @@
-/** Creates the backend of a limit that peers share. */
-
 import { createHasher } from '../../core/hash.ts';
 import type { Policy } from '../../policies/policy.ts';
 import type { BackendContext, BackendFactory } from '../backend.ts';

@@ -1,5 +1,3 @@
-/** What a node reports of a lock-out, and what it does with reports of others. */
-
 import { describe, expect, test } from 'vitest';
 import { createHasher } from '../../core/hash.ts';
 import { seededRandom } from '../../core/random.ts';

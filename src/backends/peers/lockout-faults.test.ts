@@ -1,5 +1,3 @@
-/** Lock-outs that peers share, on a network that loses, repeats and reorders datagrams. */
-
 import { describe, expect, test } from 'vitest';
 import type { TestPeer } from '../../../test/support/fleet.ts';
 import {

@@ -1,5 +1,3 @@
-/** Lock-outs that peers share, on virtual time. */
-
 import { describe, expect, test } from 'vitest';
 import { createTestPeer } from '../../../test/support/fleet.ts';
 import {

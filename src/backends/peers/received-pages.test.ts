@@ -1,5 +1,3 @@
-/** The pages of a state transfer that have arrived: any order, gaps, pages that overlap. */
-
 import { describe, expect, test } from 'vitest';
 import { seededRandom } from '../../core/random.ts';
 import { ReceivedPages } from './received-pages.ts';

@@ -1,5 +1,3 @@
-/** Fleets on virtual time: joining, state transfer and network partitions. */
-
 import { describe, expect, test } from 'vitest';
 import {
   createTestPeer,

@@ -1,5 +1,3 @@
-/** Sliding windows that peers share, on virtual time. */
-
 import { describe, expect, test } from 'vitest';
 import { createTestPeer, type TestPeer } from '../../../test/support/fleet.ts';
 import { type LoggedCall, mostInAnyWindow } from '../../../test/support/window-oracle.ts';

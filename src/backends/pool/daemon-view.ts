@@ -1,5 +1,3 @@
-/** The admin page, the CLI output and the metrics of the pool backend. */
-
 import { counter, gauge, type MetricFamily } from '../../core/metric-family.ts';
 import type { BackendPage, TextTable } from '../daemon-backend.ts';
 import type { PoolView } from './pool.ts';

@@ -1,5 +1,3 @@
-/** The store contract, in memory. */
-
 import { poolStoreContract } from '../../../test/support/pool-store-contract.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { memoryStore } from './memory-store.ts';

@@ -1,5 +1,3 @@
-/** The seven reference tables of the ramp, through a pool of one and of several members. */
-
 import { describe, expect, test } from 'vitest';
 import { tables } from '../../../test/support/ramp-tables.ts';
 import { limiter } from '../../limiter/limiter.ts';

@@ -1,5 +1,3 @@
-/** The store contract on a Redis cluster: all keys of a pool are in one slot. */
-
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe } from 'vitest';
 import { poolStoreContract } from '../../../test/support/pool-store-contract.ts';

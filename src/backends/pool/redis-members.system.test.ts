@@ -1,5 +1,3 @@
-/** Members that agree through a real Redis, in real time, through crashes, data loss, outages and stalls. */
-
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { nodeRedis, type RedisConnection } from '../../../test/support/redis-clients.ts';
 import { redisCli, redisServer, type Service, startRedis } from '../../../test/support/services.ts';

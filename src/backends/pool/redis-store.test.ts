@@ -1,5 +1,3 @@
-/** Pools in a real Redis: the store contract, Lua against TypeScript, and what is special to Redis. */
-
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { poolStoreContract } from '../../../test/support/pool-store-contract.ts';

@@ -1,5 +1,3 @@
-/** Ramp checkpoints: a level survives the members that reached it, for `resumeFor`. */
-
 import { describe, expect, test } from 'vitest';
 import type { Clock } from '../../core/clock.ts';
 import { limiter } from '../../limiter/limiter.ts';

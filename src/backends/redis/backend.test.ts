@@ -1,5 +1,3 @@
-/** The Redis contract on one real server, with both supported clients. */
-
 import { describe } from 'vitest';
 import { borrowRedis } from '../../../test/support/borrowed-servers.ts';
 import { ioRedis, nodeRedis, type RedisConnection } from '../../../test/support/redis-clients.ts';

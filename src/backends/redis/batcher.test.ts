@@ -1,5 +1,3 @@
-/** ScriptBatcher against a scripted connection on virtual time. */
-
 import { describe, expect, test } from 'vitest';
 import { seededRandom } from '../../core/random.ts';
 import { createPolicy } from '../../policies/limit.ts';

@@ -1,5 +1,3 @@
-/** The id of a call in Redis: charged once over all processes, and after a lost reply. */
-
 import { describe, expect, test } from 'vitest';
 import { startLossyProxy } from '../../../test/support/lossy-proxy.ts';
 import { nodeRedis } from '../../../test/support/redis-clients.ts';

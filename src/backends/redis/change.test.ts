@@ -1,5 +1,3 @@
-/** `change` with each kind of limit and option of Redis. The contract of all remote backends has the rest. */
-
 import { describe, expect, test, vi } from 'vitest';
 import { whilePaused } from '../../../test/support/paused.ts';
 import { ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';

@@ -1,5 +1,3 @@
-/** The second connection of a subscriber: stopped while it connects, it leaves no socket behind. */
-
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import dns from 'node:dns';
 import type { Socket } from 'node:net';

@@ -1,5 +1,3 @@
-/** A Redis whose wall clock is stepped: what comes early or late, once, and nothing else. */
-
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { nodeRedis, type RedisConnection } from '../../../test/support/redis-clients.ts';
 import { cCompiler, redisCli, redisServer } from '../../../test/support/services.ts';

@@ -1,5 +1,3 @@
-/** Closing a shared limiter while calls wait: every waiter is refused, and no timer, key or connection stays. */
-
 import { execFile } from 'node:child_process';
 import { getEventListeners } from 'node:events';
 import { promisify } from 'node:util';

@@ -1,5 +1,3 @@
-/** The Redis contract on a cluster of six, and what only a cluster has: hash slots and failover. */
-
 import { createClient } from 'redis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import {

@@ -1,5 +1,3 @@
-/** `{ all: [...] }` with a concurrency limit in Redis: charged together, settled apart, and through outages and changes. */
-
 import { describe, expect, test, vi } from 'vitest';
 import { whilePaused } from '../../../test/support/paused.ts';
 import { nodeRedis } from '../../../test/support/redis-clients.ts';

@@ -1,5 +1,3 @@
-/** A fail-over that loses writes: the overshoot is what the lost writes had granted, and running calls count again. */
-
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { nodeRedis, type RedisConnection } from '../../../test/support/redis-clients.ts';
 import { type RedisProxy, startProxy } from '../../../test/support/redis-proxy.ts';

@@ -1,5 +1,3 @@
-/** The fair queue of a fleet on virtual time: use of the rate at any round trip, stalls, full queues, calls in flight. */
-
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { fairnessOf } from '../../../test/support/flows.ts';
 import { redisCli, redisServer, type Service, startRedis } from '../../../test/support/services.ts';

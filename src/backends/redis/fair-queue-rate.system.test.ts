@@ -1,5 +1,3 @@
-/** The fair queue under load: never above the rate, whatever waiters do. How much of it is used: `fair-queue-fleet.test.ts`. */
-
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { borrowRedis } from '../../../test/support/borrowed-servers.ts';
 import { nodeRedis, type RedisConnection } from '../../../test/support/redis-clients.ts';

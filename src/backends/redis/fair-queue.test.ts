@@ -1,5 +1,3 @@
-/** The fair queue under faults: no call hangs, and no waiter is lost. */
-
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { borrowRedis } from '../../../test/support/borrowed-servers.ts';
 import { ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';

@@ -1,5 +1,3 @@
-/** An operator resets a key of a limit in Redis. */
-
 import { describe, expect, test } from 'vitest';
 import { nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisFixture } from '../../../test/support/redis-fixture.ts';

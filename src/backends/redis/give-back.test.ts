@@ -1,5 +1,3 @@
-/** A batch that is given back after a refill, by processes whose clocks are wrong. */
-
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, test } from 'vitest';
 import { nodeRedis } from '../../../test/support/redis-clients.ts';

@@ -1,5 +1,3 @@
-/** `all([…])` of limits that share one Redis: one call, weights, prefetched tokens, queues, outages. */
-
 import { describe, expect, test, vi } from 'vitest';
 import { borrowEtcd } from '../../../test/support/borrowed-servers.ts';
 import { whilePaused } from '../../../test/support/paused.ts';

@@ -1,5 +1,3 @@
-/** Keys in Redis: names, expiry, foreign values, and a Redis that cannot write. */
-
 import { createClient, RESP_TYPES } from 'redis';
 import { describe, expect, test, vi } from 'vitest';
 import { nodeRedis } from '../../../test/support/redis-clients.ts';

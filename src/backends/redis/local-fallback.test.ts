@@ -1,5 +1,3 @@
-/** The local fallback during an outage of Redis: begins with what was left, and is counted in Redis afterwards. */
-
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { whilePaused } from '../../../test/support/paused.ts';
 import { nodeRedis } from '../../../test/support/redis-clients.ts';

@@ -1,5 +1,3 @@
-/** Calls that Redis executes late or twice: a call refused by its deadline takes nothing, and a give-back counts once. */
-
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { borrowRedis } from '../../../test/support/borrowed-servers.ts';

@@ -1,7 +1,4 @@
-/**
- * How each script for a plain check of a single rule begins: its instant, whether it is late, and the cost if all checks
- * have the same. It needs `call`; the arguments are those of `lua-script.ts`.
- */
+/** What each flat script begins with: its instant, whether it is late, and the cost if all checks have the same. */
 export const CHECK_BEGIN_LUA = `
 local now = tonumber(ARGV[1])
 local isTimeGiven = now ~= nil

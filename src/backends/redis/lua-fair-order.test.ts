@@ -1,5 +1,3 @@
-/** The order fair in Lua: serves as the queue of one process does, and leaves nothing behind. */
-
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { borrowRedis } from '../../../test/support/borrowed-servers.ts';
 import { redisCli, redisServer, type Service } from '../../../test/support/services.ts';

@@ -1,5 +1,3 @@
-/** The rule of `policies/lockout.ts` in Lua; see `lua-rules.ts` for the functions of a rule. */
-
 export const LOCKOUT_LUA = `
 local function lockout(after, within, forget, isReset, isOnRefusal, ...)
   local locks = { ... }

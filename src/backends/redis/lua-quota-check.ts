@@ -1,8 +1,4 @@
-/**
- * The check of a quota as one flat script, for the same reason as `lua-bucket.ts`.
- *
- * All checks of a call have the same instant, so the calendar is used at most once for a call.
- */
+/** As `lua-bucket.ts`. All checks of a call have the same instant: the calendar is used at most once for a call. */
 
 import type { RuleSpec } from '../../policies/policy.ts';
 import { CHECK_BEGIN_LUA } from './lua-check-begin.ts';

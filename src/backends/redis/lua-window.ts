@@ -1,8 +1,4 @@
-/**
- * The sliding window (`policies/window.ts`) in Lua, as a rule of `lua-rules.ts`.
- *
- * The state is the last step and a ring of counts. `o + 1` is the last step, NaN before the first call.
- */
+/** The state is the last step and a ring of counts. `o + 1` is the last step, NaN before the first call. */
 
 export const WINDOW_LUA = `
 local function window(limit, steps, stepMs, lendMs)

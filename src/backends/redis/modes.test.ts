@@ -1,5 +1,3 @@
-/** Modes of the redis backend: fair queue, prefetch, and the concurrency limit. */
-
 import { describe, expect, test, vi } from 'vitest';
 import { whilePaused } from '../../../test/support/paused.ts';
 import { ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';

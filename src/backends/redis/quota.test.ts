@@ -1,5 +1,3 @@
-/** A quota that real Redis decides: by its own clock, whatever the clocks of its clients say. */
-
 import { describe, expect, test, vi } from 'vitest';
 import { whilePaused } from '../../../test/support/paused.ts';
 import { nodeRedis } from '../../../test/support/redis-clients.ts';

@@ -1,5 +1,3 @@
-/** A refusal of a limit with several rules in Redis names the rule that refused, by every way to ask. */
-
 import { describe, expect, test } from 'vitest';
 import { nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisFixture } from '../../../test/support/redis-fixture.ts';

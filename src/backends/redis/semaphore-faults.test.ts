@@ -1,5 +1,3 @@
-/** A concurrency limit over Redis while connections break: no capacity is lost, and holders hear of a lost lease. */
-
 import { describe, expect, test, vi } from 'vitest';
 import { ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisFixture } from '../../../test/support/redis-fixture.ts';

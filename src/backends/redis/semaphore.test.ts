@@ -1,5 +1,3 @@
-/** Leases of calls in flight that are renewed late or twice: a settled call never keeps its lease. */
-
 import { describe, expect, test } from 'vitest';
 import { borrowRedis } from '../../../test/support/borrowed-servers.ts';
 import { redisCli, redisServer } from '../../../test/support/services.ts';

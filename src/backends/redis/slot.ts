@@ -1,9 +1,4 @@
-/**
- * Hash slot of a key in a Redis Cluster.
- *
- * A cluster divides keys into 16,384 slots by a checksum of the key, or of its hash tag: the text in its first braces. A
- * script may only touch keys of one slot, so commands are sent in one call for each slot.
- */
+/** A script may only touch keys of one hash slot of a cluster, so commands are sent in one call for each slot. */
 
 export const SLOT_COUNT = 16_384;
 

@@ -1,5 +1,3 @@
-/** A spacing that several processes wait for without a fair queue, on virtual time: the part of its permits that is used. */
-
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { borrowRedis } from '../../../test/support/borrowed-servers.ts';
 import { redisCli, redisServer, type Service } from '../../../test/support/services.ts';

@@ -1,5 +1,3 @@
-/** Formats of numbers that commands share. */
-
 import { NEVER, WHEN_SETTLED } from '../../core/decision.ts';
 
 /** Removes floating-point noise: 0.30000000000000004 is 0.3. */

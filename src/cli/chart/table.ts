@@ -1,5 +1,3 @@
-/** Tables of plain text. */
-
 /** Aligns columns to the right, the first `names` of them to the left. */
 export function alignColumns(
   rows: readonly (readonly string[])[],

@@ -1,5 +1,3 @@
-/** Requests of operators to a running daemon over HTTP. */
-
 import { type RequestOptions, request } from 'node:http';
 import { request as requestTls } from 'node:https';
 import { parseEndpoint } from '../../client/address.ts';

@@ -1,5 +1,3 @@
-/** The terminal of the process: its standard streams. */
-
 import { writeSync } from 'node:fs';
 import { toPrintable } from '../../core/printable.ts';
 import { readVersion } from '../../daemon/files/built-files.ts';

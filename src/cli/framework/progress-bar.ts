@@ -1,5 +1,3 @@
-/** A progress bar as text. */
-
 const BAR_COLUMNS = 20;
 
 /** `█████░░░░░ 50 %`. */

@@ -1,5 +1,3 @@
-/** The report as one HTML file. */
-
 import { escapeHtml, figureBoxes, htmlPage, htmlTable } from '../chart/html-page.ts';
 import { drawSvg } from '../chart/svg.ts';
 import { limitTitle } from './deciders.ts';

@@ -1,5 +1,3 @@
-/** `sluice plan`: which keys of a log a change of the configuration would deny or allow. */
-
 import type { BackendModule } from '../../daemon/backends/registry.ts';
 import { alignColumns } from '../chart/table.ts';
 import {

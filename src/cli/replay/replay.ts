@@ -1,5 +1,3 @@
-/** `sluice replay`: what a limit would have done to the calls in a log. */
-
 import type { BackendModule } from '../../daemon/backends/registry.ts';
 import {
   type Command,

@@ -1,5 +1,3 @@
-/** Reports of a replay and a plan as text for the terminal. */
-
 import { toPrintableLine } from '../../core/printable.ts';
 import { formatDuration, formatPercent } from '../chart/format.ts';
 import { alignColumns } from '../chart/table.ts';

@@ -1,5 +1,3 @@
-/** The chart of calls over time, for terminal and SVG. */
-
 import type { Millis } from '../../core/clock.ts';
 import { type Chart, roundAxisEnd } from '../chart/chart.ts';
 import type { Timeline } from './timeline.ts';

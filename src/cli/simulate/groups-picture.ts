@@ -1,5 +1,3 @@
-/** Draws the admitted rate of each region over time, one chart per design. */
-
 import type { RegionsFigures } from '../../simulator/groups/figures.ts';
 import type { Design, RegionsOptions, RegionsRun } from '../../simulator/groups/run.ts';
 import { type Chart, levelLine, type Point, roundAxisEnd, secondsAxis } from '../chart/chart.ts';

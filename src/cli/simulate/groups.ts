@@ -1,5 +1,3 @@
-/** `sluice simulate groups`: one limit over distant regions, in three designs. */
-
 import { MAX_AMOUNT } from '../../core/options.ts';
 import { figuresOf } from '../../simulator/groups/figures.ts';
 import {

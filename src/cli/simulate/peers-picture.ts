@@ -1,5 +1,3 @@
-/** Draws the allowed rate of a simulated fleet over time, and its limit. */
-
 import { peersOf } from '../../simulator/peers/bound.ts';
 import type { PeersFigures } from '../../simulator/peers/figures.ts';
 import type { FleetOptions } from '../../simulator/peers/fleet.ts';

@@ -1,5 +1,3 @@
-/** Prints the results of a simulated fleet: overshoot, fairness, convergence, control traffic. */
-
 import { peersOf } from '../../simulator/peers/bound.ts';
 import type { PeersFigures } from '../../simulator/peers/figures.ts';
 import type { FleetOptions } from '../../simulator/peers/fleet.ts';

@@ -1,5 +1,3 @@
-/** `sluice simulate peers`: a fleet that shares one limit by gossip. */
-
 import { parseDuration } from '../../core/duration.ts';
 import type { PeersFigures } from '../../simulator/peers/figures.ts';
 import {

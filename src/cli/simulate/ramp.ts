@@ -1,5 +1,3 @@
-/** `sluice simulate ramp`: the four modes of a ramp on the same traffic. */
-
 import { MAX_AMOUNT, OptionReader } from '../../core/options.ts';
 import {
   RAMP_MODES,

@@ -1,5 +1,3 @@
-/** The report of a scenario as one HTML file. */
-
 import type { Chart } from '../chart/chart.ts';
 import { escapeHtml, figureBoxes, htmlPage, htmlTable } from '../chart/html-page.ts';
 import { drawSvg } from '../chart/svg.ts';

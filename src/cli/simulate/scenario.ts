@@ -1,5 +1,3 @@
-/** `sluice simulate FILE.yaml`: runs a scenario and compares it with what it expects. */
-
 import { checkExpectations } from '../../simulator/scenario/expectations.ts';
 import { runScenario } from '../../simulator/scenario/run.ts';
 import type { Scenario } from '../../simulator/scenario/scenario.ts';

@@ -1,5 +1,3 @@
-/** `sluice simulate`: simulations of limits on virtual time. */
-
 import type { CommandGroup } from '../framework/command.ts';
 
 export const simulate: CommandGroup = {

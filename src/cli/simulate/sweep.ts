@@ -1,5 +1,3 @@
-/** `sluice simulate sweep`: the effect of each option of the adaptive limit. */
-
 import { OptionReader } from '../../core/options.ts';
 import {
   createScenario,

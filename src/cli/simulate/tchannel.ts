@@ -1,5 +1,3 @@
-/** `sluice simulate tchannel`: back-off from a busy service and recovery, as in TChannel's design. */
-
 import { OptionReader } from '../../core/options.ts';
 import {
   flowAt,

@@ -1,5 +1,3 @@
-/** Runs a case on virtual time and compares the figures with the expected ranges. */
-
 import { seededRandom } from '../../core/random.ts';
 import { Timeline } from '../timeline.ts';
 import { Client } from './client.ts';

@@ -1,5 +1,3 @@
-/** Checks the conclusions of docs/explanation/aimd.md against the sweeps. */
-
 import { describe, expect, test } from 'vitest';
 import type { FleetFigures } from './fleet.ts';
 import { runFleet } from './fleet.ts';

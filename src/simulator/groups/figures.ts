@@ -1,5 +1,3 @@
-/** The results of simulated regions: utilisation and overshoot. */
-
 import { overshootOf } from '../overshoot.ts';
 import type { RegionsOptions, RegionsRun } from './run.ts';
 

@@ -1,5 +1,3 @@
-/** A network with loss, delay, duplication, reordering and a partition. */
-
 import type { Millis } from '../../core/clock.ts';
 import type { Random } from '../../core/random.ts';
 import type { FleetOptions } from './fleet.ts';

@@ -1,5 +1,3 @@
-/** The calls of a run: made, decided, served, retried, logged. */
-
 import type { Millis } from '../../core/clock.ts';
 import type { Permit, Refusal } from '../../limiter/permit.ts';
 import type { Server } from '../laboratory/servers.ts';

@@ -1,5 +1,3 @@
-/** Compares a run with what its scenario expects. */
-
 import { figuresOf, type ScenarioFigures, type Selection } from './figures.ts';
 import type { ScenarioRun } from './run.ts';
 import type { Expectation } from './scenario.ts';

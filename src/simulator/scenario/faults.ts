@@ -1,5 +1,3 @@
-/** The faults of a scenario, at their times. */
-
 import type { Timeline } from '../timeline.ts';
 import type { Links } from './links.ts';
 import type { ScenarioNode } from './node.ts';

@@ -1,5 +1,3 @@
-/** Reads a client of a scenario. */
-
 import type { Millis } from '../../core/clock.ts';
 import { isNonEmptyString } from '../../core/config-helpers.ts';
 import { ATTEMPT_OUTCOMES } from '../../core/decision.ts';

@@ -1,5 +1,3 @@
-/** Reads the server of a scenario. */
-
 import { OptionReader } from '../../core/options.ts';
 import { boundedDuration, readMillis } from './read-times.ts';
 import type { ScenarioServer } from './scenario.ts';

@@ -1,5 +1,3 @@
-/** Times in a scenario. */
-
 import type { Millis } from '../../core/clock.ts';
 import { parseDuration } from '../../core/duration.ts';
 import type { OptionReader } from '../../core/options.ts';

@@ -1,5 +1,3 @@
-/** The counters of the ratchet on small texts, and the comparison with recorded numbers. */
-
 import { describe, expect, test } from 'vitest';
 import { type Count, countsOf } from './counts.ts';
 import { bytesByFunction, printedFunctions } from './hot-path.ts';
