@@ -1,7 +1,6 @@
 /**
- * Commands that must reach Redis although no call waits for them, such as the release of a lease. One that fails is sent
- * again when Redis is available, and once a second, until it is of no use. It may have been executed although its reply was
- * lost, so only commands that may run twice belong here.
+ * Commands that must reach Redis although no call waits for them, such as the release of a lease. In an outage they are
+ * sent again until they are of no use, so only commands that may run twice belong here.
  */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
