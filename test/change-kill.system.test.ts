@@ -1,8 +1,3 @@
-/**
- * A process that converts the keys of a limit is killed: another one continues, and all keys are kept as long as the new
- * rule needs them.
- */
-
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer } from 'node:http';

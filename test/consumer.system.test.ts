@@ -1,8 +1,3 @@
-/**
- * The package as a TypeScript project uses it: types found through its exports, with only the compiler's own libraries,
- * and decorators in the standard syntax.
- */
-
 import { execFile } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

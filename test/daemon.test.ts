@@ -156,7 +156,7 @@ describe('reload', () => {
 describe('restart', () => {
   const BURST = ['--rate', '1/m', '--burst', '5'];
 
-  test('grants no fresh bursts', async () => {
+  test('with a snapshot: grants no fresh burst', async () => {
     const state = join(place().path, 'state');
     const args = [...EPHEMERAL, ...BURST, '--snapshot', state];
     const first = await start(args);
@@ -165,6 +165,13 @@ describe('restart', () => {
     const second = await start(args);
     expect(await served(second, 'alice', 4)).toBe(1);
     expect(await served(second, 'bob', 9)).toBe(5);
+  });
+
+  test('without a snapshot: all keys begin anew', async () => {
+    const first = await start([...EPHEMERAL, ...BURST]);
+    expect(await served(first, 'alice', 4)).toBe(4);
+    expect(await first.stop()).toBe(0);
+    expect(await served(await start([...EPHEMERAL, ...BURST]), 'alice', 9)).toBe(5);
   });
 
   test('starts without state after a corrupt snapshot, and logs it', async () => {

@@ -126,8 +126,7 @@ describe.skipIf(!hasRuntimes())('Workers of the documentation (workerd)', () => 
     try {
       const replies: { status: number; body: string; retryAfter: string | null }[] = [];
       for (let n = 0; n < requests; n++) {
-        const headers = { 'x-user': 'alice' };
-        const response = await fetch(`http://127.0.0.1:${ports[n % ports.length]}`, { headers });
+        const response = await fetch(`http://127.0.0.1:${ports[n % ports.length]}`);
         const retryAfter = response.headers.get('retry-after');
         replies.push({ status: response.status, body: await response.text(), retryAfter });
       }

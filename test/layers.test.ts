@@ -1,7 +1,3 @@
-/**
- * Checks the source itself: layers, cycles, imports of Node modules and packages, time and randomness, file headers.
- */
-
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 

@@ -7,7 +7,46 @@ import { describe, expect, test } from 'vitest';
 const run = promisify(execFile);
 const readme = readFileSync('README.md', 'utf8');
 
+/** A sentence that promises, its page, and the test that holds it: file and title. */
+const PROMISES = [
+  [
+    'README.md',
+    'With `--snapshot FILE`, a restart grants no fresh burst',
+    'test/daemon.test.ts',
+    'with a snapshot: grants no fresh burst',
+  ],
+  [
+    'README.md',
+    'without it, all keys begin anew',
+    'test/daemon.test.ts',
+    'without a snapshot: all keys begin anew',
+  ],
+  [
+    'README.md',
+    'a key has what Redis last told this process is left',
+    'src/backends/redis/local-fallback.test.ts',
+    'bucket: an outage grants no second burst',
+  ],
+  [
+    'README.md',
+    'a whole burst if it told nothing',
+    'src/backends/redis/local-fallback.test.ts',
+    'a process that has not used a key grants a whole burst of it',
+  ],
+  [
+    'docs/explanation/guarantees.md',
+    'no two permits of any process are closer than `every`',
+    'test/soak.system.test.ts',
+    'no violations, no unanswered calls, and permits follow each other at the interval',
+  ],
+] as const;
+
 describe('README.md', () => {
+  test.each(PROMISES)('%s: "%s" has a test', (page, sentence, file, title) => {
+    expect(readFileSync(page, 'utf8').replace(/\s+/g, ' ')).toContain(sentence);
+    expect(readFileSync(file, 'utf8')).toContain(title);
+  });
+
   test('docs/tutorials/first-limiter.md shows the first example as it stands in examples/', () => {
     const first = readFileSync('examples/first.mjs', 'utf8');
     const tutorial = readFileSync('docs/tutorials/first-limiter.md', 'utf8');

@@ -1,8 +1,3 @@
-/**
- * Adaptive and busy limits against real servers on loopback, in real time. bench/real-servers/ runs the scenarios, this
- * file has expectations that also hold on a machine under load.
- */
-
 import { beforeAll, describe, expect, test } from 'vitest';
 import { runBench } from './support/run-bench.ts';
 

@@ -1,8 +1,3 @@
-/**
- * A spacing shared through three etcd members during faults: runs the short form of bench/soak/etcd.mjs, and asserts what
- * must hold even on a busy machine.
- */
-
 import { expect, test } from 'vitest';
 import { runBench } from './support/run-bench.ts';
 import { etcdServer } from './support/services.ts';

@@ -1,8 +1,3 @@
-/**
- * Faults against real servers and processes: a short run of bench/soak/faults.mjs, and the checker on records whose faults
- * are known. `npm run soak:faults` runs all scenarios.
- */
-
 import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,8 +1,3 @@
-/**
- * Limits shared through Redis by real processes during faults: runs the short scenarios of bench/soak/, and asserts what
- * must hold even on a busy machine.
- */
-
 import { describe, expect, test } from 'vitest';
 import { runBench } from './support/run-bench.ts';
 import { redisServer } from './support/services.ts';

@@ -1,7 +1,3 @@
-/**
- * The client on real sockets: against a daemon that works, is missing, does not reply, is killed, and comes back.
- */
-
 import { execFile } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';

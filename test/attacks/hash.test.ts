@@ -1,7 +1,3 @@
-/**
- * Clients that choose their keys, or read the network, to share or to change the limits of other clients.
- */
-
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { attack } from '../../bench/soak/attacks/hash.mjs';
 import { peersModule } from '../../src/backends/peers/daemon.ts';

@@ -1,8 +1,3 @@
-/**
- * A daemon and its clients under attack through what they keep: permits, debts and the terms of CL.THROTTLE. Short runs
- * of bench/soak/attacks/, which reject if an invariant is broken.
- */
-
 import { describe, expect, test } from 'vitest';
 import { attack as attackThrottle } from '../../bench/soak/attacks/cl-throttle.mjs';
 import { attack as attackClient } from '../../bench/soak/attacks/client.mjs';

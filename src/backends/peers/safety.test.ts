@@ -1,8 +1,3 @@
-/**
- * Attacks on a fleet with a key: an attacker on the network can observe it and cause some traffic, but cannot change
- * a bucket.
- */
-
 import { createSocket, type Socket } from 'node:dgram';
 import { afterEach, describe, expect, test } from 'vitest';
 import {

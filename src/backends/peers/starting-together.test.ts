@@ -1,8 +1,3 @@
-/**
- * Nodes that start together with traffic: each hit counts once on every node, whether a report brings it or a state
- * transfer.
- */
-
 import { describe, expect, test } from 'vitest';
 import { runs } from '../../../test/support/runs.ts';
 import { runStartingFleet, type StartingFleet } from '../../../test/support/starting-fleet.ts';

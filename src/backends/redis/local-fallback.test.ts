@@ -71,6 +71,15 @@ describe.skipIf(redisServer() === undefined)('local fallback', () => {
     await duringOutage(pair, async () => expect(await grantsOf(pair)).toBe(0));
   });
 
+  test('bucket: in an outage, a process that has not used a key grants a whole burst of it', async () => {
+    const [user, other] = pairOf({ bucket: { rate: '1/h', burst: 3 } });
+    expect(await grantsOf([user])).toBe(3);
+    await duringOutage([user, other], async () => {
+      expect(await grantsOf([user])).toBe(0);
+      expect(await grantsOf([other])).toBe(3);
+    });
+  });
+
   test('lockout on refusals: a call that waits during an outage counts when it is refused in the end', async () => {
     const lockout = { on: 'refusal', after: 4, within: '1h', lock: '1h' } as const;
     const [api, other] = pairOf({ all: [{ bucket: { rate: '20/s', burst: 1 } }, { lockout }] });

@@ -1,7 +1,3 @@
-/**
- * Random input: every configuration, pattern and snapshot is either read or refused with a message.
- */
-
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import fc from 'fast-check';
