@@ -1,7 +1,8 @@
 /**
  * Runs the tests of a tier: installs what is missing, and says so; builds; starts vitest.
  *
- * A file of the system tier that fails runs once more, alone. Both outcomes are printed, and `--record` counts them.
+ * A file of the system tier that fails runs once more, alone; a file of either tier whose worker hung does so, too. Both
+ * outcomes are printed, and `--record` counts them.
  */
 
 import { spawnSync } from 'node:child_process';
@@ -51,10 +52,12 @@ console.log(`Set-up took ${seconds().toFixed(0)} s.`);
 
 const endDisturbance = disturb({ busy, hasStalls });
 const first = runVitest(words);
-const failed = first.results.filter(({ hasFailed }) => hasFailed).map(({ file }) => file);
-const second = isSystem ? failed.map(runAgain) : [];
+const failed = first.files.filter(({ hasFailed }) => hasFailed);
+const toRepeat = isSystem ? failed : failed.filter(({ hasEnded }) => !hasEnded);
+const second = toRepeat.map(({ file }) => runAgain(file));
 const passedAgain = second.filter(({ hasFailed }) => !hasFailed);
-let code = second.length > 0 && passedAgain.length === second.length ? 0 : first.code;
+const isMended = failed.length > 0 && passedAgain.length === failed.length && first.errors === 0;
+let code = isMended ? 0 : first.code;
 if (isSystem && isWhole) code = testNewestNode() || testRandomRuns() || code;
 endDisturbance();
 
@@ -62,7 +65,7 @@ for (const { file, hasFailed } of second)
   console.log(`${file}: failed, then alone ${hasFailed ? 'failed again' : 'passed'}`);
 console.log(`${isSystem ? 'test:system' : 'test'} took ${seconds().toFixed(0)} s in all.`);
 if (isToRecord && code === 0)
-  recordDurations(isSystem ? 'system' : 'basic', seconds(), first.results, passedAgain);
+  recordDurations(isSystem ? 'system' : 'basic', seconds(), first.files, passedAgain);
 process.exit(code);
 
 function fail(message) {
@@ -110,9 +113,10 @@ function runVitest(args) {
   const file = join(folder, 'results.json');
   const config = isSystem ? ['--config', 'vitest.system.config.ts'] : [];
   const code = run('npx', ['vitest', 'run', ...config, ...args], { SLUICE_TEST_RESULTS: file });
-  const results = existsSync(file) ? JSON.parse(readFileSync(file, 'utf8')) : [];
+  const none = { files: [], errors: 0 };
+  const results = existsSync(file) ? JSON.parse(readFileSync(file, 'utf8')) : none;
   rmSync(folder, { recursive: true, force: true });
-  return { code, results };
+  return { code, ...results };
 }
 
 /** Alone, so that no other file takes its time. */

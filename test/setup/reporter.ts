@@ -3,18 +3,41 @@
  * scripts/test.mjs passes the file for the results of the run in SLUICE_TEST_RESULTS.
  */
 
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { relative, sep } from 'node:path';
-import type { Reporter, TestModule } from 'vitest/node';
+import type { Reporter, TestModule, TestSpecification } from 'vitest/node';
 
 const SLOWEST = 10;
+
+/** A run in which no test ends for so long hangs: a worker that stops before its first test has no timeout of its own. */
+const HANG_MS = Number(process.env.SLUICE_TEST_HANG_MS ?? 600_000);
+const LOOKS_PER_HANG = 20;
 
 /** One file of a run. */
 export interface FileResult {
   readonly file: string;
   readonly seconds: number;
   readonly hasFailed: boolean;
+  /** False if its worker hung, and was killed. */
+  readonly hasEnded: boolean;
 }
+
+/** What a run leaves for scripts/test.mjs. */
+export interface RunResults {
+  readonly files: readonly FileResult[];
+  /** Errors outside of tests, without those of workers that were killed. */
+  readonly errors: number;
+}
+
+const nameOf = (path: string): string => relative(process.cwd(), path).split(sep).join('/');
+
+/** The worker processes of this run, on Linux. */
+const workers = (): number[] =>
+  readFileSync(`/proc/self/task/${process.pid}/children`, 'utf8')
+    .trim()
+    .split(' ')
+    .filter((pid) => /vitest.*forks/.test(readFileSync(`/proc/${pid}/cmdline`, 'utf8')))
+    .map(Number);
 
 const seconds = (value: number): string => `${value.toFixed(1).padStart(7)} s`;
 
@@ -40,9 +63,10 @@ export function slowestAndFolders(results: readonly FileResult[]): string {
 const resultOf = (module: TestModule): FileResult => {
   const { collectDuration, setupDuration, duration } = module.diagnostic();
   return {
-    file: relative(process.cwd(), module.moduleId).split(sep).join('/'),
+    file: nameOf(module.moduleId),
     seconds: Math.round(collectDuration + setupDuration + duration) / 1000,
     hasFailed: module.state() === 'failed',
+    hasEnded: true,
   };
 };
 
@@ -58,12 +82,48 @@ const machineLines = (module: TestModule): string[] =>
   });
 
 export class MachineReporter implements Reporter {
-  onTestRunEnd(modules: readonly TestModule[]): void {
+  readonly #unfinished = new Set<string>();
+  #killed = 0;
+  #timer: NodeJS.Timeout | undefined;
+  #quietLooks = 0;
+
+  onTestRunStart(specifications: readonly TestSpecification[]): void {
+    for (const { moduleId } of specifications) this.#unfinished.add(nameOf(moduleId));
+    this.#timer = setInterval(() => this.#killIfHung(), HANG_MS / LOOKS_PER_HANG).unref();
+  }
+
+  onTestModuleEnd({ moduleId }: TestModule): void {
+    this.#unfinished.delete(nameOf(moduleId));
+    this.#quietLooks = 0;
+  }
+
+  onTestCaseResult(): void {
+    this.#quietLooks = 0;
+  }
+
+  /** Looks are counted, not time: they stop with this process. */
+  #killIfHung(): void {
+    if (++this.#quietLooks < LOOKS_PER_HANG) return;
+    this.#quietLooks = 0;
+    const pids = workers();
+    console.log(`No test has ended for ${HANG_MS / 1000} s. Killing workers ${pids.join(', ')}.`);
+    for (const pid of pids) process.kill(pid, 'SIGKILL');
+    this.#killed += pids.length;
+  }
+
+  onTestRunEnd(modules: readonly TestModule[], unhandled: readonly unknown[]): void {
+    clearInterval(this.#timer);
     const failed = modules.flatMap(machineLines);
     if (failed.length > 0) console.log(`\nThe machine during failed tests:\n${failed.join('\n')}`);
-    const results = modules.map(resultOf);
-    if (results.length > 1) console.log(slowestAndFolders(results));
-    const file = process.env.SLUICE_TEST_RESULTS;
-    if (file !== undefined) writeFileSync(file, JSON.stringify(results));
+    const ended = modules.map(resultOf).filter(({ file }) => !this.#unfinished.has(file));
+    if (ended.length > 1) console.log(slowestAndFolders(ended));
+    const unfinished = [...this.#unfinished].map((file) => {
+      console.log(`${file}: has not ended`);
+      return { file, seconds: 0, hasFailed: true, hasEnded: false };
+    });
+    const errors = Math.max(0, unhandled.length - this.#killed);
+    const results: RunResults = { files: [...ended, ...unfinished], errors };
+    const path = process.env.SLUICE_TEST_RESULTS;
+    if (path !== undefined) writeFileSync(path, JSON.stringify(results));
   }
 }
