@@ -18,8 +18,8 @@ export interface Session {
   hasQuit: boolean;
   /** The commands since MULTI. */
   transaction?: Transaction | undefined;
-  /** The token that the client sent with AUTH admin. */
-  adminToken?: string;
+  /** The token that the client sent as the user admin, with AUTH or HELLO. */
+  adminToken?: string | undefined;
 }
 
 export interface CommandContext {
@@ -50,7 +50,7 @@ export interface Invocation {
 export const isAuthorised = ({ session, context }: Invocation): boolean =>
   session.isAuthenticated || context.password() === undefined;
 
-/** True after AUTH admin with the token of the configuration. A reload may have changed it since. */
+/** True after a login as admin with the token of the configuration. A reload may have changed it since. */
 export const isOperator = ({ session, context }: Invocation): boolean =>
   session.adminToken !== undefined && session.adminToken === context.adminToken();
 

@@ -1,7 +1,7 @@
 /**
  * Control of keys at run time over RESP, for operators.
  *
- *     AUTH admin <admin.token>                     required first
+ *     AUTH admin <admin.token>                     required first, or with HELLO; another AUTH or RESET ends it
  *     SLUICE.BAN key seconds [note [EXACT]]        SLUICE.UNBAN key [EXACT]
  *     SLUICE.OVERRIDE key rate seconds [limit] [BURST n] [NOTE text] [EXACT]
  *     SLUICE.REMOVEOVERRIDE key [limit] [EXACT]    SLUICE.RESET key [limit] [EXACT]

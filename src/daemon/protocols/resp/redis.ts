@@ -1,7 +1,9 @@
 import { timingSafeEqual } from 'node:crypto';
 import {
   type Arguments,
+  type CommandContext,
   type Invocation,
+  isAuthorised,
   NOT_AN_INTEGER,
   type RespCommand,
   type Session,
@@ -23,12 +25,6 @@ const HELLO_NOT_AUTHENTICATED =
   'NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time';
 const BAD_NAME = 'ERR Client names cannot contain spaces, newlines or special characters.';
 
-/** With a password any user name is accepted; without one only `default`. */
-function isRightPassword(password: string | undefined, user: string, given: Buffer): boolean {
-  if (password === undefined) return user === 'default';
-  return isEqual(password, given);
-}
-
 /** The user of operators. With another password than the token it is a user like any other. */
 const ADMIN_USER = 'admin';
 
@@ -40,48 +36,52 @@ function isEqual(secret: string, given: Buffer): boolean {
   return timingSafeEqual(compared, expected) && given.length === expected.length;
 }
 
-function auth({ args, session, reply, context }: Invocation): undefined {
-  const password = context.password();
-  if (args.count > 3) return reply.error(SYNTAX);
+type Login = Required<Pick<Session, 'isAuthenticated' | 'adminToken'>>;
+
+/**
+ * The rights of a user, which replace those of the login before it; undefined: wrong password. With a password of the
+ * port any user name is accepted; without one only `default`.
+ */
+function loginOf(context: CommandContext, user: string, given: Buffer): Login | undefined {
   const token = context.adminToken();
-  if (args.count === 3 && args.text(1) === ADMIN_USER && token !== undefined) {
-    if (isEqual(token, args.bytes(2))) {
-      Object.assign(session, {
-        isAuthenticated: true,
-        adminToken: token,
-      } satisfies Partial<Session>);
-      return reply.simple('OK');
-    }
-  }
-  if (password === undefined && args.count === 2) return reply.error(NO_PASSWORD);
+  if (user === ADMIN_USER && token !== undefined && isEqual(token, given))
+    return { isAuthenticated: true, adminToken: token };
+  const password = context.password();
+  const isRight = password === undefined ? user === 'default' : isEqual(password, given);
+  return isRight ? { isAuthenticated: true, adminToken: undefined } : undefined;
+}
+
+function auth({ args, session, reply, context }: Invocation): undefined {
+  if (args.count > 3) return reply.error(SYNTAX);
+  if (context.password() === undefined && args.count === 2) return reply.error(NO_PASSWORD);
   const user = args.count === 3 ? args.text(1) : 'default';
-  if (!isRightPassword(password, user, args.bytes(args.count - 1))) {
-    return reply.error(WRONG_PASSWORD);
-  }
-  session.isAuthenticated = true;
+  const login = loginOf(context, user, args.bytes(args.count - 1));
+  if (!login) return reply.error(WRONG_PASSWORD);
+  Object.assign(session, login);
   return reply.simple('OK');
 }
 
 /** Applies all options of HELLO or none; a string is an error. */
-function applyHello({ args, session, context }: Invocation): string | undefined {
+function applyHello(call: Invocation): string | undefined {
+  const { args, session, context } = call;
   const protocol = args.count > 1 ? args.integer(1) : session.protocol;
   if (Number.isNaN(protocol)) return 'ERR Protocol version is not an integer or out of range';
   if (protocol !== 2 && protocol !== 3) return 'NOPROTO unsupported protocol version';
-  let { isAuthenticated, name } = session;
+  let { name } = session;
+  let login: Login | undefined;
   for (let n = 2; n < args.count; n++) {
     const option = args.lowerText(n);
     if (option === 'auth' && n + 2 < args.count) {
-      if (!isRightPassword(context.password(), args.text(n + 1), args.bytes(n + 2)))
-        return WRONG_PASSWORD;
-      isAuthenticated = true;
+      login = loginOf(context, args.text(n + 1), args.bytes(n + 2));
+      if (!login) return WRONG_PASSWORD;
       n += 2;
     } else if (option === 'setname' && n + 1 < args.count) {
       name = args.text(++n);
       if (!isName(name)) return BAD_NAME;
     } else return `ERR Syntax error in HELLO option '${args.text(n).slice(0, 128)}'`;
   }
-  if (!isAuthenticated && context.password() !== undefined) return HELLO_NOT_AUTHENTICATED;
-  Object.assign(session, { protocol, isAuthenticated, name } satisfies Partial<Session>);
+  if (!login && !isAuthorised(call)) return HELLO_NOT_AUTHENTICATED;
+  Object.assign(session, { protocol, name, ...login } satisfies Partial<Session>);
   return undefined;
 }
 
@@ -282,8 +282,9 @@ export const redisCommands = (all: () => readonly RespCommand[]): readonly RespC
     usage: '',
     run({ reply, session, context }) {
       const isAuthenticated = context.password() === undefined;
-      const fresh = { protocol: 2, name: '', isAuthenticated, transaction: undefined } as const;
-      Object.assign(session, fresh satisfies Partial<Session>);
+      const login: Login = { isAuthenticated, adminToken: undefined };
+      const fresh = { protocol: 2, name: '', transaction: undefined } as const;
+      Object.assign(session, { ...fresh, ...login } satisfies Partial<Session>);
       reply.protocol = 2;
       return reply.simple('RESET');
     },
