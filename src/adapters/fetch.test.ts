@@ -305,3 +305,22 @@ describe('throttleFetch', () => {
     await Promise.all(calls);
   });
 });
+
+test('throttleFetch: requests that run longer than permitTimeout keep their permits', async () => {
+  const clock = new VirtualClock();
+  const waiting: ((response: Response) => void)[] = [];
+  const inner = (_: string) => new Promise<Response>((answer) => waiting.push(answer));
+  const limited = { limit: { concurrency: 2 }, permitTimeout: '1s', wait: true, clock } as const;
+  for (const retry of [false, true]) {
+    waiting.length = 0;
+    const api = throttleFetch(inner, { ...limited, retry });
+    const calls = Array.from({ length: 10 }, () => api('http://api.test/'));
+    for (let answered = 0; answered < 10; answered++) {
+      await clock.advanceAsync(5000);
+      expect(waiting.length).toBe(Math.min(10, answered + 2));
+      waiting[answered](new Response('ok'));
+    }
+    await Promise.all(calls);
+    expect(api.limiter.stats()).toMatchObject({ expiredPermits: 0, held: 0, allowed: 10 });
+  }
+});

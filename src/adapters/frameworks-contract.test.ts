@@ -289,6 +289,22 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
     expect(api.stats()).toMatchObject({ allowed: 2, denied: 1, settled: { ok: 2 } });
   });
 
+  test('concurrency limit: a handler that runs longer than permitTimeout keeps its permit', async () => {
+    const clock = new VirtualClock();
+    const api = limiter({ limit: { concurrency: 2 }, permitTimeout: '1s', clock });
+    const { begun, work, inProgress } = controlledWork();
+    const get = await serve({ limiter: api, key: 'ip' }, work);
+    const running = [get(), get()];
+    await inProgress(2);
+    for (let seconds = 0; seconds < 10; seconds++) clock.advance(1000);
+    expect(api.stats()).toMatchObject({ expiredPermits: 0, held: 2 });
+    expect((await get()).status).toBe(503);
+    for (const end of begun) end(200);
+    for (const response of running) expect(await (await response).text()).toBe('done');
+    await settled(api);
+    expect(api.stats()).toMatchObject({ expiredPermits: 0, settled: { ok: 2 } });
+  });
+
   test('adaptive limit without a key: is for all clients together, and promises nothing to one', async () => {
     const { begun, work, inProgress } = controlledWork();
     let client = 0;

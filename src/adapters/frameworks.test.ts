@@ -608,6 +608,26 @@ describe('hono', () => {
     expect(api.stats()).toMatchObject({ held: 0, settled: { ok: 1, busy: 1, failed: 1 } });
   });
 
+  test('without Node: a handler that runs longer than permitTimeout keeps its permit', async () => {
+    const clock = new VirtualClock();
+    const api = limiter({ limit: { concurrency: 1 }, clock, permitTimeout: '1s' });
+    const app = new Hono();
+    app.use(hono({ limiter: api, key: () => 'all' }));
+    let finish = (): void => {};
+    const finished = new Promise<void>((resolve) => {
+      finish = resolve;
+    });
+    app.get('/', async (c) => finished.then(() => c.text('done')));
+    const running = app.request('/');
+    await vi.waitFor(() => expect(api.stats().held).toBe(1));
+    for (let seconds = 0; seconds < 5; seconds++) await clock.advanceAsync(1000);
+    expect(api.stats()).toMatchObject({ expiredPermits: 0, held: 1 });
+    expect((await app.request('/')).status).toBe(503);
+    finish();
+    expect((await running).status).toBe(200);
+    expect(api.stats()).toMatchObject({ held: 0, expiredPermits: 0 });
+  });
+
   test('without Node: a disconnect cancels a wait and settles a call as failed', async () => {
     const clock = new VirtualClock();
     const api = limiter({ limit: { concurrency: 1 }, clock });

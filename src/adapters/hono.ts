@@ -4,13 +4,12 @@
  *     import { rateLimit } from 'sluice/hono';
  *     app.use(rateLimit({ limit: { bucket: { rate: '10/s', burst: 20 } } }));
  *
- * The client's address comes from the runtime (`http/runtime-address.ts`), or from the option `address`. On Node the adapter
- * finds the connection in `env` and knows when the response is sent completely. On other runtimes a permit is settled when
- * the response exists, even if its body still streams.
+ * On Node the adapter finds the connection in `env` and knows when the response is sent completely. On other runtimes a
+ * permit is settled when the response exists, even if its body still streams.
  */
 
 import type { Outcome } from '../core/decision.ts';
-import type { Permit } from '../limiter/permit.ts';
+import { HOLD, type Permit } from '../limiter/permit.ts';
 import { disconnectSignalFor, hasDisconnected, nodeBindingsOf } from './http/fetch-connection.ts';
 import { type HeaderAccessor, type HeaderValues, mergeHeaders } from './http/headers.ts';
 import {
@@ -104,7 +103,9 @@ export function rateLimit<Context extends HonoContextLike>(
     }
     let hasResponse = false;
     try {
-      await next();
+      const responding = next();
+      permit[HOLD](responding);
+      await responding;
       hasResponse = true;
     } finally {
       limit.settle(permit, hasResponse ? outcomeOf(context) : 'failed');

@@ -111,6 +111,32 @@ describe('web: a limit on calls in flight', () => {
     expect(api.stats().held).toBe(0);
   });
 
+  test('a handler, and a body that is read, keep the permit beyond permitTimeout', async () => {
+    const clock = new VirtualClock();
+    const limit = { concurrency: 1 };
+    const api = limiter({ limit, clock, permitTimeout: '1s' });
+    let answer = (_: Response): void => {};
+    const handler = () =>
+      new Promise<Response>((resolve) => {
+        answer = resolve;
+      });
+    const limited = rateLimit({ limiter: api, key: () => 'all' })(handler);
+    const responding = limited(get());
+    await clock.advanceAsync(5000);
+    expect(api.stats()).toMatchObject({ expiredPermits: 0, held: 1 });
+    expect((await limited(get())).status).toBe(503);
+    answer(new Response(endless()));
+    const body = (await responding).body?.getReader();
+    for (let n = 0; n < 5; n++) {
+      await body?.read();
+      await clock.advanceAsync(1000);
+    }
+    expect(api.stats()).toMatchObject({ expiredPermits: 0, held: 1 });
+    expect((await limited(get())).status).toBe(503);
+    await body?.cancel();
+    expect(api.stats()).toMatchObject({ held: 0, expiredPermits: 0 });
+  });
+
   test('a cancelled body settles as failed', async () => {
     const { api, limited } = inFlight(endless);
     await (await limited(get())).body?.cancel();

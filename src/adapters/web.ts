@@ -5,8 +5,7 @@
  *     const limited = rateLimit({ limit: { bucket: { rate: '10/s', burst: 20 } } });
  *     Deno.serve(limited((request) => new Response('hello')));
  *
- * A handler takes a `Request` and returns a `Response`; further arguments are passed on. The client's address comes from
- * the runtime (`http/runtime-address.ts`), or from the option `address`.
+ * A handler takes a `Request` and returns a `Response`; further arguments are passed on.
  *
  * A limit on calls in flight counts a request until its response body is read to the end or cancelled, or its client
  * disconnects. So such a body is read through a stream of this adapter, except on Node, where the connection tells. Other
@@ -14,7 +13,7 @@
  */
 
 import type { Outcome } from '../core/decision.ts';
-import type { Permit } from '../limiter/permit.ts';
+import { HOLD, type Permit } from '../limiter/permit.ts';
 import { disconnectSignalFor, nodeBindingsOf } from './http/fetch-connection.ts';
 import { type HeaderAccessor, type HeaderValues, mergeHeaders } from './http/headers.ts';
 import { buildUnavailableRefusal, type RefusalResponse } from './http/refusal.ts';
@@ -111,6 +110,7 @@ async function respondWithPermit(
     limit.settle(permit, outcome); // only the first time counts
   };
   signal.addEventListener('abort', onAbort);
+  permit[HOLD](settle);
   let response: Response;
   try {
     response = await handle();

@@ -1,14 +1,14 @@
 /**
  * Items with one common timeout, oldest first, watched by a single timer for the oldest.
  *
- * A permit that never settles would occupy its slot for ever, and a concurrency limit would shrink with each of them.
- * A Redis command without a reply would block its caller. Both need a bound. Because the timeout is the same for all
- * items, insertion order is expiry order: adding and removing cost one set operation. The timer does not keep the
- * process alive.
+ * Insertion order is expiry order, so adding and removing cost one set operation. The timer does not keep the process
+ * alive. `maxAtOnce` bounds how many items expire in one turn of the event loop.
  *
- * Where many items can expire together, `maxAtOnce` bounds how many do in one turn of the event loop.
+ * An item that is held does not expire: its timeout begins anew. `takeHolder` is asked when the item is first due. From
+ * then on the holder is known by a weak reference, so that a call that can no longer end holds nothing.
  *
- * On Cloudflare Workers a timer ends with its request, so there is none: the owner calls `expireOverdue` before it decides.
+ * On Cloudflare Workers a timer ends with its request, so there is none: the owner calls `expireOverdue` before it
+ * decides. A request can end there without settling, so nothing is held.
  */
 
 import { type Clock, type Millis, schedule, timersEndWithRequest } from './clock.ts';
@@ -26,14 +26,24 @@ export class DeadlineSet<T extends Issued> {
   readonly #timeoutMs: Millis;
   readonly #onExpired: (item: T) => void;
   readonly #maxAtOnce: number;
+  readonly #takeHolder: ((item: T) => WeakRef<object> | undefined) | undefined;
   readonly #items = new Set<T>();
+  /** The holders of items that were due, and when their timeout last began anew. */
+  readonly #renewals = new Map<T, { readonly at: Millis; readonly holder: WeakRef<object> }>();
   #isScheduled = false;
 
-  constructor(clock: Clock, timeoutMs: Millis, onExpired: (item: T) => void, maxAtOnce = Infinity) {
+  constructor(
+    clock: Clock,
+    timeoutMs: Millis,
+    onExpired: (item: T) => void,
+    maxAtOnce = Infinity,
+    takeHolder?: (item: T) => WeakRef<object> | undefined,
+  ) {
     this.#clock = clock;
     this.#timeoutMs = timeoutMs;
     this.#onExpired = onExpired;
     this.#maxAtOnce = maxAtOnce;
+    this.#takeHolder = takeHolder;
   }
 
   get size(): number {
@@ -48,6 +58,7 @@ export class DeadlineSet<T extends Issued> {
 
   remove(item: T): void {
     this.#items.delete(item);
+    if (this.#renewals.size > 0) this.#renewals.delete(item);
   }
 
   /** Expires what is due, where no timer does. */
@@ -75,15 +86,26 @@ export class DeadlineSet<T extends Issued> {
     const now = this.#clock.now();
     let expired = 0;
     for (const item of this.#items) {
-      const dueAt = item.issuedAt + this.#timeoutMs;
+      const dueAt = (this.#renewals.get(item)?.at ?? item.issuedAt) + this.#timeoutMs;
       if (dueAt > now || expired === this.#maxAtOnce) {
         this.#scheduleExpiry(dueAt > now ? dueAt : now + PAUSE_MS);
         return;
       }
       expired++;
-      this.#items.delete(item);
+      if (this.#renew(item, now)) continue;
+      this.remove(item);
       this.#onExpired(item); // may add a new item, which this loop then reaches
     }
     this.#isScheduled = false;
+  }
+
+  /** Makes an item that is held the last one. False if nothing holds it. */
+  #renew(item: T, now: Millis): boolean {
+    const holder = this.#renewals.get(item)?.holder ?? this.#takeHolder?.(item);
+    if (holder?.deref() === undefined) return false;
+    this.#items.delete(item);
+    this.#items.add(item);
+    this.#renewals.set(item, { at: now, holder });
+    return true;
   }
 }

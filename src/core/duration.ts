@@ -4,8 +4,7 @@
  *     '6s'  '1.5s'  '250ms'  '30sec'  '1min'  '2hours'  '1d'      a plain number is milliseconds
  *     '100/s'  '500/min'  '10/hour'  '1/6s'  '5/100ms'            a plain number is calls per second
  *
- * A value that cannot be parsed is `undefined`: the caller knows the option's name and words the error. Units are in
- * lower case and a string needs one, because `'6'` could be seconds as well as milliseconds.
+ * A value that cannot be parsed is `undefined`. A string needs a unit: `'6'` could be seconds as well as milliseconds.
  */
 
 import type { Millis } from './clock.ts';

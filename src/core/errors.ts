@@ -1,7 +1,5 @@
 /**
- * All errors that the library throws, and their texts.
- *
- * A refusal is a value and not an error, so there are four. Callers match on `code`. A message names the option, what
+ * The four errors that the library throws; a refusal is a value. Callers match on `code`. A message names the option, what
  * was expected, what came instead and, where a known name is close, which one was probably meant.
  */
 

@@ -1,7 +1,4 @@
-/**
- * The flow that a waiting call belongs to. A queue of order `fair` divides a limit between tenants, and what a tenant gets
- * between its flows. A flow without a tenant is a tenant of its own.
- */
+/** A queue of order `fair` divides a limit between tenants, and the share of a tenant between its flows. */
 
 import { ConfigError } from './errors.ts';
 

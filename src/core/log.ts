@@ -1,9 +1,4 @@
-/**
- * The daemon's log: one line per event, as text or as JSON.
- *
- *     2026-01-31T12:00:00.000Z info listening protocol=line at=127.0.0.1:7610
- *     {"time":"2026-01-31T12:00:00.000Z","level":"info","message":"listening","protocol":"line",…}
- */
+/** The daemon's log: one line per event, as text or as JSON. */
 
 import type { Clock } from './clock.ts';
 import { toPrintableLine } from './printable.ts';

@@ -1,8 +1,7 @@
 /**
  * Finds the key with the most waiters when a queue that all keys share is full (longest queue drop).
  *
- * Without it, one key could fill the queue and every other key would be refused. A call of a key with fewer waiters takes
- * the place of the last waiter of the longest queue instead. Alone, a key can still use the whole queue.
+ * A call of a key with fewer waiters takes the place of its last waiter. Alone, a key can still use the whole queue.
  *
  * `#most` is at least the size of every queue. It grows with them, and only a search lowers it, so a full queue of
  * short ones is searched once and not again for each call. The longest queue found is replaced when it has lost half.

@@ -1,8 +1,6 @@
 /**
- * Reads options into values that the rest of the code can trust, and reports exactly which one is invalid.
- *
- * A reader knows its path (`limit.bucket`), so every error names the whole option, what was expected and what came.
- * `finish()` reports options that were never read: a misspelt option is an error and not a default.
+ * Reads options into values that the rest of the code can trust. Every error names the whole path of the option, what was
+ * expected and what came. `finish()` reports options that were never read: a misspelt option is an error.
  *
  * A collecting reader continues after an error, with a value in its place that causes no further error (a number becomes
  * NaN, which is outside no range). `finish()` then throws all errors at once. Values must not be used before that.

@@ -1,8 +1,6 @@
 /**
- * Text for a terminal or a log: characters that would be obeyed and not shown become `\uXXXX`.
- *
- * Keys and names come from other hosts. Control characters move the cursor, clear the screen or set the title; those that
- * set the direction of text make it read as another one. In JSON the escape has the same meaning as the character.
+ * Text for a terminal or a log. Keys and names come from other hosts: characters that move the cursor, clear the screen or
+ * set the direction of text become `\uXXXX`. In JSON the escape has the same meaning as the character.
  */
 
 const OBEYED = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;

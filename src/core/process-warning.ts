@@ -1,8 +1,6 @@
 /**
- * Warnings for the operator of the process.
- *
- * Node emits them through `process.emitWarning`, which programs can observe and users can silence; other runtimes use the
- * console. A warning points at a mistake and not at traffic, so each is emitted once per process, or once per subject.
+ * Warnings for the operator of the process, by `process.emitWarning` or the console. A warning points at a mistake and not
+ * at traffic, so each is emitted once per process, or once per subject.
  */
 
 import { toPrintable } from './printable.ts';

@@ -1,8 +1,4 @@
-/**
- * The only file that reads randomness from the system.
- *
- * Randomness is an argument everywhere else: the same seed gives the same run.
- */
+/** The only file that reads randomness from the system. It is an argument elsewhere: the same seed gives the same run. */
 
 /** A stream of numbers in [0, 1). */
 export type Random = () => number;

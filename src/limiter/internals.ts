@@ -1,8 +1,4 @@
-/**
- * What this package's own callers (throttle, adapters, daemon, CLI) need of a limiter besides its public methods.
- *
- * Not exported from the package: the public interfaces stay small, and these members may change at any time.
- */
+/** Members of limiters for this package's own callers (throttle, adapters, daemon, CLI). They may change at any time. */
 
 import type { Clock, Millis } from '../core/clock.ts';
 import type { Decision, Outcome } from '../core/decision.ts';

@@ -3,8 +3,6 @@
  *
  *     const api = limiter({ limit: { bucket: { rate: '100/s', burst: 20 } } });
  *     if (api.check(userId).verdict === 'allow') serve();
- *
- * A call that would rather wait than be refused uses `acquire`.
  */
 
 import type { BackendFactory } from '../backends/backend.ts';
@@ -50,7 +48,7 @@ export interface LimiterOptions {
   readonly queue?: QueueOptions | undefined;
   /** Where the limit's state lives: `redis(client)`, `peers(…)`. Default: in this process. */
   readonly backend?: RemoteBackendFactory | BackendFactory | undefined;
-  /** A permit not settled within this time expires: its slot is given back. Default 10 minutes; Infinity: never. */
+  /** A permit not settled within this time expires, unless a call runs with it. Default 10 minutes; Infinity: never. */
   readonly permitTimeout?: Duration | undefined;
   /** The longest Retry-After cool-down of a key. Default 5 minutes; Infinity: no bound. */
   readonly maxCooldown?: Duration | undefined;

@@ -8,8 +8,9 @@
  * With `using entry = await api.acquire('sink')` a permit is settled as ok when the block ends, unless it was settled
  * before. A refusal is disposable too, so both fit the same declaration.
  *
- * A permit can end before its call: after `permitTimeout`, or with its lease where a server counts calls in flight. Its
- * place may then be taken, so `signal` tells the call, and `fencingToken` lets a resource refuse the older of two calls.
+ * A permit can end before its call: after `permitTimeout` if the call is not known to run, or with its lease where a server
+ * counts calls in flight. Its place may then be taken, so `signal` tells the call, and `fencingToken` lets a resource refuse
+ * the older of two calls.
  */
 
 // Declares `Disposable` for projects that compile without this library of TypeScript.
@@ -52,6 +53,12 @@ export interface PermitInit extends Pick<Permit, 'key' | 'cost' | 'dueAt' | 'iss
 /** Ends a permit that is not settled: its signal aborts. Its holder still settles it. */
 export let endPermit: (permit: Permit, why: string) => void;
 
+/** What holds a permit, so that it does not expire; undefined the second time. */
+export let takeHolder: (permit: Permit) => WeakRef<object> | undefined;
+
+/** Registered: a process may contain two copies of this package, one of the permit and one of its call. */
+export const HOLD: unique symbol = Symbol.for('sluice.hold') as never;
+
 /** Permission for one call, held until the call is over and settled. */
 export class Permit implements Disposable {
   readonly verdict = 'allow';
@@ -69,16 +76,22 @@ export class Permit implements Disposable {
   readonly #children: readonly Permit[] | undefined;
   #onSettle: ((result: PermitResult) => void) | undefined;
   #isReturned = false;
-  #abort: AbortController | undefined;
+  /** Of several limits: a signal alone, as only their own permits end. */
+  #abort: (Pick<AbortController, 'signal'> & Partial<AbortController>) | undefined;
   /** Why it has ended before it was settled. */
   #endedBecause: string | undefined;
-  #anyChild: AbortSignal | undefined;
+  #holder: object | undefined;
 
   static {
     endPermit = (permit, why) => {
       if (permit.isSettled) return;
       permit.#endedBecause = why;
-      permit.#abort?.abort(permit.#endError(why));
+      permit.#abort?.abort?.(permit.#endError(why));
+    };
+    takeHolder = (permit) => {
+      const holder = permit.#holder;
+      permit.#holder = undefined;
+      return holder && new WeakRef(holder);
     };
   }
 
@@ -98,13 +111,12 @@ export class Permit implements Disposable {
 
   /** Aborts when the permit ends before it is settled: its place may be taken. Created when it is first read. */
   get signal(): AbortSignal {
-    if (this.#children) {
-      this.#anyChild ??= AbortSignal.any(this.#children.map((child) => child.signal));
-      return this.#anyChild;
-    }
+    if (this.#children)
+      this.#abort ??= { signal: AbortSignal.any(this.#children.map((child) => child.signal)) };
     if (!this.#abort) {
-      this.#abort = new AbortController();
-      if (this.#endedBecause !== undefined) this.#abort.abort(this.#endError(this.#endedBecause));
+      const own = new AbortController();
+      this.#abort = own;
+      if (this.#endedBecause !== undefined) own.abort(this.#endError(this.#endedBecause));
     }
     return this.#abort.signal;
   }
@@ -113,6 +125,12 @@ export class Permit implements Disposable {
   #endError(why: string): UnavailableError {
     const what = `the permit for key ${JSON.stringify(this.key)}`;
     return new UnavailableError(what, why, 'has ended');
+  }
+
+  /** @internal It does not expire while `holder` is reachable: something that the end of its call needs. */
+  [HOLD](holder: object): void {
+    this.#holder = holder;
+    if (this.#children) for (const child of this.#children) child[HOLD](holder);
   }
 
   /** True also for a permit that expired after `permitTimeout`. */

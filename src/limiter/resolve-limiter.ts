@@ -1,8 +1,6 @@
 /**
- * The limiter behind `throttle` or an adapter: the one given as `limiter`, or a new one made from the options.
- *
- * Their own options and a limiter's are in one object. A misspelt option could belong to either, so the error
- * lists both and suggests the closest of all.
+ * The limiter behind `throttle` or an adapter: the one given as `limiter`, or a new one made from the options. A misspelt
+ * option could belong to either, so the error lists both and suggests the closest of all.
  */
 
 import { ConfigError } from '../core/errors.ts';

@@ -1,8 +1,6 @@
 /**
- * Counters and histograms of a limiter.
- *
- * A labelled counter of a metrics library costs more than a decision. So these are plain numbers in typed arrays,
- * always on, and converted when a metrics adapter reads them.
+ * Counters and histograms of a limiter: plain numbers in typed arrays, converted when a metrics adapter reads them. A
+ * labelled counter of a metrics library costs more than a decision.
  */
 
 import type { Millis } from '../core/clock.ts';

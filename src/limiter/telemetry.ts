@@ -1,9 +1,4 @@
-/**
- * Telemetry of one limiter: counters, events and the permits that are held.
- *
- * Every method of a limiter ends here, so a call is counted once, reported to listeners once and, if it holds a permit,
- * expired if it is never settled.
- */
+/** Counters, events and held permits of one limiter. Every method of a limiter ends here, so a call is counted once. */
 
 import type { Clock, Millis } from '../core/clock.ts';
 import { DeadlineSet } from '../core/deadline-set.ts';
@@ -12,7 +7,7 @@ import { emitProcessWarning } from '../core/process-warning.ts';
 import type { Limit } from '../policies/limit.ts';
 import type { Adjustment } from './adjustments.ts';
 import { type LearntLimit, type Listener, ListenerSet } from './events.ts';
-import { endPermit, Permit, type PermitInit, type PermitResult } from './permit.ts';
+import { endPermit, Permit, type PermitInit, type PermitResult, takeHolder } from './permit.ts';
 import { type CounterSnapshot, Counters } from './stats.ts';
 
 /** Knows the delay of the event loop. */
@@ -42,6 +37,7 @@ export class LimiterTelemetry {
       permitTimeoutMs,
       (permit) => this.#expire(permit),
       MAX_EXPIRED_AT_ONCE,
+      takeHolder,
     );
   }
 

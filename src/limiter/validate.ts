@@ -1,8 +1,4 @@
-/**
- * Validates the arguments of a limiter's methods: keys, call results, feedback, wait options.
- *
- * An invalid argument throws before it changes anything. A misspelt field is an error, not a default.
- */
+/** Validates arguments of methods, before anything changes. A misspelt field is an error, not a default. */
 
 import type { FairWaitLimits } from '../backends/remote-backend.ts';
 import type { Millis } from '../core/clock.ts';

@@ -5,7 +5,7 @@
 
 import type { Millis } from '../core/clock.ts';
 import type { Outcome } from '../core/decision.ts';
-import type { Permit, PermitResult } from '../limiter/permit.ts';
+import { HOLD, type Permit, type PermitResult } from '../limiter/permit.ts';
 import { outcomeOfError } from './error-outcome.ts';
 import type { Attempt } from './retry.ts';
 
@@ -29,16 +29,15 @@ export function runAndSettle(permit: Permit, hooks: SettleHooks, work: () => unk
     settleReturned(permit, hooks, result);
     return result;
   }
-  return result.then(
-    (value) => {
-      settleReturned(permit, hooks, value);
-      return value;
-    },
-    (error) => {
-      settleThrown(permit, hooks, error);
-      throw error;
-    },
-  );
+  const onReturned = (value: unknown): unknown => {
+    settleReturned(permit, hooks, value);
+    return value;
+  };
+  permit[HOLD](onReturned); // not the promise: a thenable may be gone while its work goes on
+  return result.then(onReturned, (error) => {
+    settleThrown(permit, hooks, error);
+    throw error;
+  });
 }
 
 /** Runs and settles one attempt of several, and returns its result or error as a value. */

@@ -1,4 +1,6 @@
-import { describe, expect, expectTypeOf, test } from 'vitest';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { describe, expect, expectTypeOf, test, vi } from 'vitest';
 import type { RemoteBackendFactory } from '../backends/remote-backend.ts';
 import { DeniedError } from '../core/errors.ts';
 import { seededRandom } from '../core/random.ts';
@@ -510,3 +512,118 @@ describe('throttle: errors', () => {
     expect(wrap).toThrow(/maxKeys.*onDeny.*got "onDenny"; did you mean `onDeny`\?/);
   });
 });
+
+describe('throttle: calls that run longer than permitTimeout', () => {
+  const RUN_MS = 10_000;
+  const THEN = 'then';
+  const options = (clock: VirtualClock) =>
+    ({ limit: { concurrency: 2 }, permitTimeout: '1s', clock }) as const;
+
+  /** Work of 10 s, and how much of it runs. */
+  function work(clock: VirtualClock) {
+    const counts = { running: 0, peak: 0, done: 0 };
+    const end = (): void => {
+      counts.running--;
+      counts.done++;
+    };
+    const begin = (): void => {
+      counts.running++;
+      counts.peak = Math.max(counts.peak, counts.running);
+    };
+    const run = (): Promise<void> => {
+      begin();
+      return new Promise<void>((resolve) => clock.wakeAt(clock.now() + RUN_MS, resolve)).then(end);
+    };
+    return { counts, run };
+  }
+
+  test.each<[string, (clock: VirtualClock, run: () => Promise<void>) => () => unknown]>([
+    ['wait', (clock, run) => throttle(async () => run(), { ...options(clock), wait: true })],
+    [
+      'a function that is not async',
+      (clock, run) => throttle(run, { ...options(clock), onDeny: 'skip' }),
+    ],
+    ['retry', (clock, run) => throttle(run, { ...options(clock), wait: true, retry: true })],
+    [
+      'several rules',
+      (clock, run) => {
+        const limit = { all: [{ concurrency: 2 }, { bucket: { rate: '9/s', burst: 9 } }] } as const;
+        return throttle(run, { ...options(clock), limit, wait: true });
+      },
+    ],
+    [
+      'all of two limiters',
+      (clock, run) => {
+        const both = all([limiter(options(clock)), limiter({ ...options(clock), name: 'b' })]);
+        return throttle(run, { limiter: both, wait: true });
+      },
+    ],
+    [
+      'a thenable of a query builder, which is gone while its query runs',
+      (clock, run) => {
+        const thenable = () => ({
+          [THEN]: (ok: (_: unknown) => void, failed: () => void) => run().then(ok, failed),
+        });
+        return throttle(thenable as typeof run, { ...options(clock), wait: true });
+      },
+    ],
+  ])('%s: never more than the limit run, and no permit expires', async (_, wrap) => {
+    const clock = new VirtualClock();
+    const { counts, run } = work(clock);
+    const call = wrap(clock, run) as ReturnType<typeof throttle<() => Promise<void>>>;
+    for (let n = 0; n < 10; n++) {
+      void call();
+      await clock.advanceAsync(500);
+    }
+    for (let ms = 0; ms < 6 * RUN_MS; ms += 500) {
+      if (ms % 5000 === 0) await collectGarbage();
+      const { waiting } = call.limiter.stats();
+      if (waiting === 0 && counts.done + counts.running < 10) void call();
+      await clock.advanceAsync(500);
+    }
+    expect(counts).toEqual({ peak: 2, running: 0, done: 10 });
+    expect(call.limiter.stats()).toMatchObject({ expiredPermits: 0, held: 0 });
+  });
+
+  test('a promise that can never settle: its permit expires once it was collected', async () => {
+    vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
+    const clock = new VirtualClock();
+    const stuck = throttle(() => new Promise<void>(() => {}), options(clock));
+    for (const _ of [1, 2]) void stuck();
+    await clock.advanceAsync(1000);
+    expect(stuck.limiter.stats()).toMatchObject({ expiredPermits: 0, held: 2 });
+    await collectGarbage();
+    await clock.advanceAsync(1000);
+    expect(stuck.limiter.stats()).toMatchObject({ expiredPermits: 2, held: 0 });
+    vi.restoreAllMocks();
+  });
+
+  test('a limiter of another copy of this package: its permit is held, too', async () => {
+    vi.resetModules();
+    const copy: typeof import('./throttle.ts') = await import('./throttle.ts');
+    expect(copy.throttle).not.toBe(throttle);
+    const clock = new VirtualClock();
+    const api = limiter(options(clock));
+    void copy.throttle(work(clock).run, { limiter: api })();
+    await clock.advanceAsync(5000);
+    expect(api.stats()).toMatchObject({ expiredPermits: 0, held: 1 });
+  });
+
+  test('a permit of acquire that nothing settles: expires as before', async () => {
+    vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
+    const clock = new VirtualClock();
+    const api = limiter(options(clock));
+    const permit = await api.acquire('');
+    void throttle(work(clock).run, { limiter: api })();
+    await clock.advanceAsync(1000);
+    expect(api.stats()).toMatchObject({ expiredPermits: 1, held: 1 });
+    expect(permit).toMatchObject({ isSettled: true });
+    vi.restoreAllMocks();
+  });
+});
+
+async function collectGarbage(): Promise<void> {
+  await new Promise(setImmediate); // until then a weak reference that was read is strong
+  setFlagsFromString('--expose-gc');
+  runInNewContext('gc')();
+}

@@ -4,8 +4,7 @@
  *     const search = throttle(fetchResults, { limit: { spacing: { every: '6s' } }, wait: true });
  *     await search('sluice');       // same arguments, same result, one call every 6 s
  *
- * This is the one place that turns a refusal into an exception: a function has no other way to report that it did not
- * run. `onDeny` chooses another way.
+ * Here a refusal becomes an exception: a function has no other way to report that it did not run, but for `onDeny`.
  */
 
 import type { Millis } from '../core/clock.ts';
@@ -24,7 +23,7 @@ import type {
   RemoteLimiterOptions,
 } from '../limiter/limiter.ts';
 import type { AcquireOptions, CheckOptions, Limiter } from '../limiter/limiter-interface.ts';
-import type { Refusal } from '../limiter/permit.ts';
+import { HOLD, type Refusal } from '../limiter/permit.ts';
 import { resolveLimiter } from '../limiter/resolve-limiter.ts';
 import { callClassOf } from '../limiter/validate.ts';
 import { retryAfterOfError } from './error-outcome.ts';
@@ -335,7 +334,9 @@ function wrapAcquire(
         entry.settle({ outcome: 'ignored' });
         throw error;
       }
-      last = await runAttempt(entry, settleHooks, args, () => fn.apply(that, args));
+      const attempt = runAttempt(entry, settleHooks, args, () => fn.apply(that, args));
+      entry[HOLD](attempt);
+      last = await attempt;
       const delayMs = retry.delayMs(n, last);
       if (delayMs === undefined) return unwrapAttempt(last);
       if (!retry.spendBudget()) {

@@ -6,13 +6,11 @@
  *
  *     socket ──▶ response 1 (writing)   on disconnect Node closes this one
  *                response 2 (queued)    and drops these: their `close` never comes
- *                response 3 (queued)
- *
- * For queued responses the socket itself is watched.
+ *                response 3 (queued)    so the socket is watched
  */
 
 import { ConfigError } from '../../core/errors.ts';
-import type { Permit } from '../../limiter/permit.ts';
+import { HOLD, type Permit } from '../../limiter/permit.ts';
 import { type HeaderAccessor, mergeHeaders } from './headers.ts';
 import type { RefusalStatus } from './refusal.ts';
 import type { DisconnectSignal, RequestDecision, RequestLimiter } from './request-limiter.ts';
@@ -112,13 +110,14 @@ export function disconnectSignalOf(response: ClosableResponse): DisconnectSignal
   return { signal: controller.signal, dispose: onClose(response, () => controller.abort()) };
 }
 
-/** Settles the permit when the response is over, with its outcome. */
+/** Settles the permit when the response is over, with its outcome. Until then it does not expire. */
 export function settleOnClose<Request>(
   limit: RequestLimiter<Request>,
   permit: Permit,
   request: Request,
   response: ClosableResponse,
 ): void {
+  permit[HOLD](response);
   onClose(response, () => {
     if (isRefused(response)) limit.settle(permit, 'ignored');
     else if (isFullySent(response))

@@ -8,6 +8,7 @@ import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import { Permit } from '../../limiter/permit.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
+import { throttle } from '../../throttle/throttle.ts';
 import type { RemoteBackendFactory } from '../remote-backend.ts';
 import { SemaphoreBackend } from './semaphore.ts';
 import { ENTRY_TTL_SECONDS } from './semaphore-key.ts';
@@ -170,7 +171,7 @@ describe('etcd semaphore on faulty entries', () => {
     const random = seededRandom(1);
     const world = new VirtualClock(1_000_000);
     const entries = new FaultyEntries(world, random, NO_FAULTS);
-    const create = () => {
+    const create = (permitTimeout?: number) => {
       const process = new FreezableProcess(world);
       const server = entries.server(DEADLINE_MS / 3, process);
       const renewals: number[] = [];
@@ -203,7 +204,10 @@ describe('etcd semaphore on faulty entries', () => {
       };
       const backend = backendOn(store, onUnavailable);
       const clock = process.clock(world);
-      const api = limiter({ name: 'api', limit: { concurrency: most }, backend, clock, random });
+      const api = limiter({
+        ...{ name: 'api', limit: { concurrency: most }, permitTimeout },
+        ...{ backend, clock, random },
+      });
       return { process, state, api };
     };
     /** What a call returns after some time. */
@@ -238,6 +242,20 @@ describe('etcd semaphore on faulty entries', () => {
     permit.settle();
     await advance(world, 100);
     expect((await soon(b.api.tryAcquire('sink', 2))).verdict).toBe('allow');
+  });
+
+  test('calls that run longer than permitTimeout keep their places', async () => {
+    const { world, create, soon } = setUp(1);
+    const [a, b] = [create(1000), create()];
+    const ends: (() => void)[] = [];
+    const call = throttle(() => new Promise<void>((end) => ends.push(end)), { limiter: a.api });
+    const calling = call();
+    await advance(world, 2 * TTL_MS);
+    expect(a.api.stats()).toMatchObject({ expiredPermits: 0, held: 1 });
+    expect((await soon(b.api.tryAcquire(''))).verdict).toBe('deny');
+    ends[0]();
+    await soon(calling, 100);
+    expect((await soon(b.api.tryAcquire(''))).verdict).toBe('allow');
   });
 
   test('the places of a dead process are free when its lease ends, and not before', async () => {

@@ -1,8 +1,11 @@
 import { describe, expect, test } from 'vitest';
 import { borrowRedis } from '../../../test/support/borrowed-servers.ts';
 import { redisCli, redisServer } from '../../../test/support/services.ts';
+import { VirtualFleet } from '../../../test/support/virtual-fleet.ts';
+import { all } from '../../limiter/composite-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import { VirtualClock } from '../../testing/index.ts';
+import { throttle } from '../../throttle/throttle.ts';
 import { LEASE_TTL_MS, semaphoreScript } from './lua-semaphore.ts';
 import { redis } from './options.ts';
 
@@ -48,6 +51,51 @@ describe.skipIf(redisServer() === undefined)('semaphore script', () => {
       await service.stop();
     }
   });
+});
+
+describe.skipIf(redisServer() === undefined)('semaphore of two processes', () => {
+  test.each([
+    ['alone', false, false],
+    ['in a fair queue', true, false],
+    ['within all', false, true],
+  ])(
+    '%s: calls beyond permitTimeout and a lease keep their places',
+    async (_, fairQueue, joins) => {
+      const service = await borrowRedis();
+      const fleet = await VirtualFleet.start(service.port);
+      const [permitTimeout, runMs] = [1000, 3 * LEASE_TTL_MS];
+      const counts = { running: 0, peak: 0, done: 0 };
+      try {
+        const members = [1, 2].map(() => {
+          const { client, clock } = fleet.process(2);
+          const backend = redis(client, { fairQueue, deadline: '2s' });
+          const options = { permitTimeout, clock, backend };
+          const own = limiter({ ...options, name: 'api', limit: { concurrency: 2 } });
+          const rate = { bucket: { rate: '99/s', burst: 99 } } as const;
+          const api = joins ? all([own, limiter({ ...options, name: 'rate', limit: rate })]) : own;
+          const run = async (): Promise<void> => {
+            counts.peak = Math.max(counts.peak, ++counts.running);
+            await new Promise<void>((end) => clock.wakeAt?.(clock.now() + runMs, end, false));
+            counts.running--;
+            counts.done++;
+          };
+          return { api, own, call: throttle(run, { limiter: api, wait: true }) };
+        });
+        const calls = [0, 1, 0, 1, 0, 1].map((n) => members[n].call());
+        await fleet.run(3.5 * runMs);
+        await Promise.all(calls);
+        expect(counts).toEqual({ running: 0, peak: 2, done: 6 });
+        for (const { own } of members)
+          expect(own.stats()).toMatchObject({ expiredPermits: 0, held: 0 });
+        const closing = Promise.all(members.map(({ api }) => api.close()));
+        await fleet.run(1000);
+        await closing;
+      } finally {
+        fleet.stop();
+        await service.stop();
+      }
+    },
+  );
 });
 
 describe('semaphore backend', () => {

@@ -38,15 +38,12 @@ function isEqual(secret: string, given: Buffer): boolean {
 
 type Login = Required<Pick<Session, 'isAuthenticated' | 'adminToken'>>;
 
-/**
- * The rights of a user, which replace those of the login before it; undefined: wrong password. With a password of the
- * port any user name is accepted; without one only `default`.
- */
+/** The rights of a user, which replace those of an earlier login; undefined: wrong password. */
 function loginOf(context: CommandContext, user: string, given: Buffer): Login | undefined {
   const token = context.adminToken();
   if (user === ADMIN_USER && token !== undefined && isEqual(token, given))
     return { isAuthenticated: true, adminToken: token };
-  const password = context.password();
+  const password = context.password(); // with it any user name is accepted
   const isRight = password === undefined ? user === 'default' : isEqual(password, given);
   return isRight ? { isAuthenticated: true, adminToken: undefined } : undefined;
 }
