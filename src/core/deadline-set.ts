@@ -4,11 +4,10 @@
  * Insertion order is expiry order, so adding and removing cost one set operation. The timer does not keep the process
  * alive. `maxAtOnce` bounds how many items expire in one turn of the event loop.
  *
- * An item that is held does not expire: its timeout begins anew. `takeHolder` is asked when the item is first due. From
- * then on the holder is known by a weak reference, so that a call that can no longer end holds nothing.
+ * An item that is held does not expire: its timeout begins anew. `takeHolder` is asked when the item is first due. Its
+ * reference is weak, so that a call that can no longer end holds nothing.
  *
- * On Cloudflare Workers a timer ends with its request, so there is none: the owner calls `expireOverdue` before it
- * decides. A request can end there without settling, so nothing is held.
+ * On Cloudflare Workers timers end with their request: the owner calls `expireOverdue` before it decides, and nothing is held.
  */
 
 import { type Clock, type Millis, schedule, timersEndWithRequest } from './clock.ts';
@@ -28,8 +27,8 @@ export class DeadlineSet<T extends Issued> {
   readonly #maxAtOnce: number;
   readonly #takeHolder: ((item: T) => WeakRef<object> | undefined) | undefined;
   readonly #items = new Set<T>();
-  /** The holders of items that were due, and when their timeout last began anew. */
-  readonly #renewals = new Map<T, { readonly at: Millis; readonly holder: WeakRef<object> }>();
+  /** The holders of items that were due, and when their timeout last began anew. Most sets never have one. */
+  #renewals: Map<T, { readonly at: Millis; readonly holder: WeakRef<object> }> | undefined;
   #isScheduled = false;
 
   constructor(
@@ -58,7 +57,7 @@ export class DeadlineSet<T extends Issued> {
 
   remove(item: T): void {
     this.#items.delete(item);
-    if (this.#renewals.size > 0) this.#renewals.delete(item);
+    this.#renewals?.delete(item);
   }
 
   /** Expires what is due, where no timer does. */
@@ -86,7 +85,7 @@ export class DeadlineSet<T extends Issued> {
     const now = this.#clock.now();
     let expired = 0;
     for (const item of this.#items) {
-      const dueAt = (this.#renewals.get(item)?.at ?? item.issuedAt) + this.#timeoutMs;
+      const dueAt = (this.#renewals?.get(item)?.at ?? item.issuedAt) + this.#timeoutMs;
       if (dueAt > now || expired === this.#maxAtOnce) {
         this.#scheduleExpiry(dueAt > now ? dueAt : now + PAUSE_MS);
         return;
@@ -101,10 +100,11 @@ export class DeadlineSet<T extends Issued> {
 
   /** Makes an item that is held the last one. False if nothing holds it. */
   #renew(item: T, now: Millis): boolean {
-    const holder = this.#renewals.get(item)?.holder ?? this.#takeHolder?.(item);
+    const holder = this.#renewals?.get(item)?.holder ?? this.#takeHolder?.(item);
     if (holder?.deref() === undefined) return false;
     this.#items.delete(item);
     this.#items.add(item);
+    this.#renewals ??= new Map();
     this.#renewals.set(item, { at: now, holder });
     return true;
   }
