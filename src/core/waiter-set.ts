@@ -3,6 +3,7 @@
  *
  *     add ──▶ waiting ──┬── resolve ───▶ granted or refused by the owner
  *                       ├── deadline ──▶ refused
+ *                       ├── reject ────▶ rejected: its check failed
  *                       ├── abort ─────▶ rejected with the signal's reason
  *                       └── close ─────▶ refused
  *
@@ -99,6 +100,11 @@ export class WaiterSet<Result, W extends Waiter<Result>> {
   resolve(waiter: W, result: Result): void {
     this.#remove(waiter);
     waiter.resolve(result);
+  }
+
+  reject(waiter: W, reason: unknown): void {
+    this.#remove(waiter);
+    waiter.reject(reason);
   }
 
   /** Refuses all waiters, the latest first: of reserved slots only the last can be given back. */
@@ -215,10 +221,7 @@ export class WaiterSet<Result, W extends Waiter<Result>> {
   }
 
   #cancel(waiters: readonly W[], reason: unknown): void {
-    for (const waiter of waiters) {
-      this.#remove(waiter);
-      waiter.reject(reason);
-    }
+    for (const waiter of waiters) this.reject(waiter, reason);
     this.#options.onAbandon(waiters, 'aborted');
     this.reschedule();
   }

@@ -14,8 +14,9 @@ import {
 import { stateKindOf, UNAVAILABLE_RETRY_MS } from '../backends/remote-limit.ts';
 import { type Millis, timersEndWithRequest } from '../core/clock.ts';
 import { type AttemptOutcome, type Decision, deny } from '../core/decision.ts';
-import { ConfigError } from '../core/errors.ts';
+import { ConfigError, errorMessageOf } from '../core/errors.ts';
 import { requireNumber } from '../core/options.ts';
+import { emitProcessWarning } from '../core/process-warning.ts';
 import { requireCost } from '../policies/cost.ts';
 import { createPolicy, type Limit } from '../policies/limit.ts';
 import { type Feedback, keyStatusOf, type Policy, type State } from '../policies/policy.ts';
@@ -353,7 +354,11 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     const about = { key, cost, dueAt, issuedAt: this.clock.now(), waitedMs, remaining };
     const init = lease ? { ...about, fencingToken: lease.fencingToken } : about;
     const permit = this.telemetry.issuePermit(init, (result, rttMs) => {
-      this.#settle(key, { ...result, rttMs, cost, dueAt }, fromFallback, { leaseId, callId });
+      const settlement = { ...result, rttMs, cost, dueAt };
+      this.#settle(key, settlement, fromFallback, { leaseId, callId }).catch((error: unknown) => {
+        const why = `a permit of limit "${this.name}" was not settled: ${errorMessageOf(error)}`;
+        emitProcessWarning('UNCHECKED', why, this.name);
+      });
     });
     if (lease) lease.onLost = () => endPermit(permit, `limit "${this.name}" lost its lease`);
     return permit;

@@ -83,13 +83,18 @@ export function reserveAll(
     unreserve(reserved); // it has opened since
   }
   const reservations: ComponentReservation[] = [];
-  for (const call of calls) {
-    const reserved = reserveOne(call);
-    if (isRefused(reserved)) {
-      reservations.forEach(unreserve);
-      return reserved;
+  try {
+    for (const call of calls) {
+      const reserved = reserveOne(call);
+      if (isRefused(reserved)) {
+        reservations.forEach(unreserve);
+        return reserved;
+      }
+      reservations.push(reserved);
     }
-    reservations.push(reserved);
+  } catch (error) {
+    reservations.forEach(unreserve);
+    throw error;
   }
   return reservations;
 }

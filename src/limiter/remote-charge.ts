@@ -70,7 +70,7 @@ export async function chargeAll<Call extends RemoteCall>(
       prefetched.push({ call, reply: { decision, decidedAt: clock.now() }, isPrefetched: true });
     else others.push(call);
   }
-  const charged = await chargeOnServers(others, isWaiting);
+  const charged = await undoneOnError(prefetched, chargeOnServers(others, isWaiting));
   if (!isRemoteRefusal(charged)) return [...prefetched, ...charged];
   await undoAll(prefetched);
   return charged;
@@ -98,6 +98,15 @@ export async function acquireAll(
 /** Returns what was charged. */
 export async function undoAll(charges: readonly RemoteCharge[]): Promise<void> {
   await Promise.all(charges.map(undo));
+}
+
+async function undoneOnError<T>(charges: readonly RemoteCharge[], sent: Promise<T> | T) {
+  try {
+    return await sent;
+  } catch (error) {
+    await undoAll(charges);
+    throw error;
+  }
 }
 
 async function undo({ call, reply, isPrefetched = false }: RemoteCharge): Promise<void> {
@@ -146,7 +155,8 @@ async function chargeInSteps<Call extends RemoteCall>(
     const { limiter, key, cost } = call;
     const { backend } = limiter;
     const reserved = mayExpire ? backend.reserve?.(key, cost, isWaiting) : undefined;
-    const reply = await (reserved ?? backend.checkNow(key, cost, isWaiting));
+    const sent = reserved ?? backend.checkNow(key, cost, isWaiting);
+    const reply = await undoneOnError(charges, sent);
     if (reply.fromFallback) limiter.countFallback();
     const refused = refusalIn(call, limiter.denyIfLate(reply), reply.fromFallback);
     if (!refused) {

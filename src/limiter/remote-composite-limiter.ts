@@ -269,7 +269,11 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
       const { by, ...decision } = local;
       return { by: { ...by, partitionIndex: undefined }, decision };
     }
-    const remote = await chargeAll(calls.filter(isRemoteCall), isWaiting);
+    const charged = chargeAll(calls.filter(isRemoteCall), isWaiting);
+    const remote = await charged.catch((error: unknown) => {
+      local.forEach(release);
+      throw error;
+    });
     if (!isRemoteRefusal(remote)) return { local, remote };
     local.forEach(release);
     return remote;

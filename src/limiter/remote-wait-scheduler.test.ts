@@ -1,12 +1,16 @@
 import { describe, expect, test, vi } from 'vitest';
-import type {
-  BatchDecision,
-  RemoteBackend,
-  RemoteBackendFactory,
-  RemoteDecision,
+import {
+  type BatchDecision,
+  type RemoteBackend,
+  type RemoteBackendFactory,
+  type RemoteDecision,
+  toBatchDecision,
 } from '../backends/remote-backend.ts';
-import { allow, deny } from '../core/decision.ts';
+import { allow, type Decision, deny } from '../core/decision.ts';
+import type { Duration } from '../core/duration.ts';
+import type { Limit } from '../policies/limit.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
+import { all } from './composite-limiter.ts';
 import { limiter } from './limiter.ts';
 import { RemoteWaitScheduler } from './remote-wait-scheduler.ts';
 
@@ -279,4 +283,152 @@ test('remote wait queue: where timers end with their request, a request that end
   expect(scheduler.size).toBe(1);
   clock.advance(60_000);
   expect(scheduler.size).toBe(0);
+});
+
+describe('remote wait queue: a check that fails', () => {
+  const FAILED = new Error('the check failed');
+  const factoryOf = (backend: Partial<RemoteBackend>): RemoteBackendFactory => {
+    const all = { settle: async () => {}, close: async () => {}, isAvailable: true, ...backend };
+    return { isRemote: true, create: () => all as RemoteBackend };
+  };
+  const endOf = (waiting: Promise<{ readonly verdict: string }>) =>
+    waiting.then(
+      ({ verdict }) => verdict,
+      (error: unknown) => error,
+    );
+
+  /** Grants one call each 100 ms. The checks with these numbers fail. */
+  function failing(
+    isFailing: (check: number) => boolean,
+    limit: Limit = { window: { limit: 1, per: 100 } },
+  ) {
+    const clock = new VirtualClock();
+    let checks = 0;
+    let opensAt = 100;
+    const decide = async (): Promise<Decision> => {
+      if (isFailing(++checks)) throw FAILED;
+      const waitMs = opensAt - clock.now();
+      if (waitMs > 0) return deny(waitMs);
+      opensAt = clock.now() + 100;
+      return allow(0);
+    };
+    const check = async () => ({ decision: await decide(), decidedAt: clock.now() });
+    const backend = factoryOf({
+      ...{ check, checkNow: check },
+      checkBatch: async () => toBatchDecision(await check()),
+    });
+    const api = limiter({ limit, backend, clock, random: () => 0 });
+    const acquire = (wait: Duration = '10s') => endOf(api.acquire('k', 1, { wait }));
+    return { api, clock, acquire, checks: () => checks };
+  }
+
+  test('rejects its waiter with the error, and serves those behind it and later ones', async () => {
+    for (const limit of [
+      { window: { limit: 1, per: 100 } },
+      { spacing: { every: 100, reserve: 9 } },
+    ]) {
+      const { api, clock, acquire } = failing((check) => check === 2, limit);
+      const early = [acquire(), acquire(), acquire()];
+      await clock.advanceAsync(1000);
+      const late = acquire();
+      await clock.advanceAsync(1000);
+      const ends = await Promise.all([...early, late]);
+      expect(ends.filter((end) => end === FAILED)).toEqual([FAILED]);
+      expect(ends.filter((end) => end === 'allow').length).toBe(3);
+      expect(api.stats()).toMatchObject({ waiting: 0, allowed: 3 });
+      await api.close();
+    }
+  });
+
+  test('ends every waiter by one check each if all of them fail', async () => {
+    const { api, clock, acquire, checks } = failing(() => true);
+    const ends = Promise.all(Array.from({ length: 5 }, () => acquire()));
+    await clock.advanceAsync(10);
+    expect(await ends).toEqual(Array(5).fill(FAILED));
+    expect(checks()).toBe(5);
+    const late = acquire('50ms');
+    await clock.advanceAsync(60);
+    expect(await late).toBe(FAILED);
+    await api.close();
+  });
+
+  test('rejects no waiter behind one that has left meanwhile', async () => {
+    const leaving = new AbortController();
+    const { api, clock, acquire } = failing((check) => {
+      if (check === 2) leaving.abort('left');
+      return check === 2;
+    });
+    const first = endOf(api.acquire('k', 1, { signal: leaving.signal }));
+    const others = [acquire(), acquire()];
+    await clock.advanceAsync(1000);
+    expect(await Promise.all([first, ...others])).toEqual(['left', 'allow', 'allow']);
+    await api.close();
+  });
+
+  test('all([…]): a key function that throws once rejects the call that waits', async () => {
+    for (const isLocalFirst of [true, false]) {
+      const { api, clock } = failing(() => false);
+      const local = limiter({ name: 'local', limit: { bucket: { rate: '1/s', burst: 9 } }, clock });
+      let isBroken = false;
+      const key = (name: string): string => {
+        if (!isBroken) return name;
+        isBroken = false;
+        throw FAILED;
+      };
+      const parts = [{ limiter: api, key }, local];
+      const both = all(isLocalFirst ? parts.reverse() : parts);
+      const ends = [1, 2, 3].map(() => endOf(both.acquire('k', 1, { wait: '10s' })));
+      await clock.advanceAsync(50);
+      isBroken = true;
+      await clock.advanceAsync(1000);
+      ends.push(endOf(both.acquire('k', 1, { wait: '10s' })));
+      await clock.advanceAsync(1000);
+      expect(await Promise.all(ends)).toEqual([FAILED, 'allow', 'allow', 'allow']);
+      expect(both.stats().waiting).toBe(0);
+      await both.close();
+    }
+  });
+
+  test('all([…]): returns what the other limits had granted', async () => {
+    let checks = 0;
+    const checkNow = async (): Promise<RemoteDecision> => {
+      if (++checks === 2) throw FAILED;
+      return { decision: allow(0), decidedAt: 0 };
+    };
+    const settled: string[] = [];
+    const remote = (name: string) =>
+      limiter({
+        name,
+        limit: { bucket: { rate: '1/s' } },
+        backend: factoryOf({
+          checkNow,
+          settle: async (_, { outcome }) => {
+            settled.push(`${name} ${outcome}`);
+          },
+        }),
+      });
+    const local = limiter({ name: 'local', limit: { concurrency: 1 } });
+    const api = all([local, remote('a'), remote('b')]);
+    expect(await endOf(api.tryAcquire('k'))).toBe(FAILED);
+    expect(settled).toEqual(['a ignored']);
+    expect(await endOf(api.acquire('k', 1, { wait: '1s' }))).toBe('allow');
+    await api.close();
+  });
+
+  test('a settlement that fails is no unhandled rejection', async () => {
+    const unhandled: unknown[] = [];
+    const onUnhandled = (error: unknown): unknown => unhandled.push(error);
+    process.on('unhandledRejection', onUnhandled);
+    const backend = factoryOf({
+      checkNow: async () => ({ decision: allow(0), decidedAt: 0 }),
+      settle: () => Promise.reject(FAILED),
+    });
+    const api = limiter({ limit: { bucket: { rate: '1/s' } }, backend });
+    const permit = await api.tryAcquire('k');
+    if (permit.verdict === 'allow') permit.settle({ outcome: 'ignored' });
+    await new Promise(setImmediate);
+    process.off('unhandledRejection', onUnhandled);
+    expect(unhandled).toEqual([]);
+    await api.close();
+  });
 });

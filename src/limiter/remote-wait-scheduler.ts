@@ -19,6 +19,7 @@ import {
   type FairWaitResult,
   maxJitterMs,
   type RemoteBackend,
+  type RemoteDecision,
 } from '../backends/remote-backend.ts';
 import { type Millis, schedule, timersEndWithRequest } from '../core/clock.ts';
 import { type Decision, NEVER, WHEN_SETTLED } from '../core/decision.ts';
@@ -177,7 +178,7 @@ export class RemoteWaitScheduler {
     }
   }
 
-  /** Waits for a permit; rejects only if the signal aborts. */
+  /** Waits for a permit; rejects if the signal aborts, or its check fails. */
   waitForPermit(key: string, cost: number, limits: RemoteWaitLimits): Promise<RemoteWaitResult> {
     const { signal, maxWaitMs, priority, flow, isRequeued } = limits;
     if (signal?.aborted) return Promise.reject(signal.reason);
@@ -254,23 +255,32 @@ export class RemoteWaitScheduler {
 
   /** Serves a queue until it is empty. */
   async #serveQueue(queue: KeyQueue): Promise<void> {
-    while (queue.waiters.size > 0) {
-      const cooldownMs = this.#options.cooldownMs(queue.key);
-      queue.isWakePending = false;
-      queue.isOutdated = false;
-      queue.opensAt = undefined;
-      const refused =
-        cooldownMs > 0 ? { opensInMs: cooldownMs, lookaheadMs: 0 } : await this.#checkFront(queue);
-      if (refused === undefined) queue.pollMs = INITIAL_POLL_MS;
-      const isSettled = queue.isWakePending && refused?.opensInMs === WHEN_SETTLED;
-      if (refused === undefined || isSettled || queue.isOutdated) continue;
-      if (refused.opensInMs !== WHEN_SETTLED)
-        queue.opensAt = this.#options.clock.now() + refused.opensInMs;
-      this.#refuseTooLong(queue, refused.opensInMs);
-      this.#refuseOverflow(queue, refused.opensInMs);
-      if (queue.waiters.size > 0) await this.#sleep(queue, refused);
+    for (let { first } = queue.waiters; first; { first } = queue.waiters) {
+      try {
+        await this.#serveFront(queue);
+      } catch (error) {
+        this.#fail(first, error);
+      }
     }
     this.#queues.delete(queue.id);
+  }
+
+  /** Checks for the front of a queue, and sleeps until the next check if a waiter was refused. */
+  async #serveFront(queue: KeyQueue): Promise<void> {
+    const cooldownMs = this.#options.cooldownMs(queue.key);
+    queue.isWakePending = false;
+    queue.isOutdated = false;
+    queue.opensAt = undefined;
+    const refused =
+      cooldownMs > 0 ? { opensInMs: cooldownMs, lookaheadMs: 0 } : await this.#checkFront(queue);
+    if (refused === undefined) queue.pollMs = INITIAL_POLL_MS;
+    const isSettled = queue.isWakePending && refused?.opensInMs === WHEN_SETTLED;
+    if (refused === undefined || isSettled || queue.isOutdated) return;
+    if (refused.opensInMs !== WHEN_SETTLED)
+      queue.opensAt = this.#options.clock.now() + refused.opensInMs;
+    this.#refuseTooLong(queue, refused.opensInMs);
+    this.#refuseOverflow(queue, refused.opensInMs);
+    if (queue.waiters.size > 0) await this.#sleep(queue, refused);
   }
 
   /** Checks for the front of a queue; returns when to check again if a waiter was refused. */
@@ -310,7 +320,12 @@ export class RemoteWaitScheduler {
   async #reserveAhead(queue: KeyQueue): Promise<RetryHint | undefined> {
     const { key, waiters } = queue;
     const checkOne = async (waiter: QueuedWaiter): Promise<Millis | undefined> => {
-      const reply = await this.#options.backend.check(key, waiter.cost);
+      let reply: RemoteDecision;
+      try {
+        reply = await this.#options.backend.check(key, waiter.cost);
+      } catch (error) {
+        return this.#fail(waiter, error);
+      }
       const { decision, decidedAt, usableUntil, leaseId, fromFallback = false } = reply;
       queue.fromFallback = fromFallback;
       if (decision.verdict === 'deny') return this.#retryDelayOf(queue, waiter, decision);
@@ -345,6 +360,11 @@ export class RemoteWaitScheduler {
     if (waiter?.isWaiting)
       this.#waiters.resolve(waiter, { ...waitRefusal(retryAfterMs, 'never'), rule });
     return undefined;
+  }
+
+  /** Each failed check ends one waiter: no queue stops or turns in circles. */
+  #fail(waiter: QueuedWaiter, error: unknown): undefined {
+    if (waiter.isWaiting) this.#waiters.reject(waiter, error);
   }
 
   #grant(waiter: QueuedWaiter, grant: RemoteGrant): void {

@@ -4,10 +4,15 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import type { BackendFactory } from '../backends/backend.ts';
+import { LocalBackend } from '../backends/local/backend.ts';
 import { systemClock } from '../core/clock.ts';
+import type { Decision } from '../core/decision.ts';
+import type { Limit } from '../policies/limit.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
+import { all } from './composite-limiter.ts';
 import { type LimiterOptions, limiter } from './limiter.ts';
-import type { AcquireOptions } from './limiter-interface.ts';
+import type { AcquireOptions, Limiter } from './limiter-interface.ts';
 
 /** A limiter whose results are logged, with the time on the left. */
 function setUp(options: Omit<LimiterOptions, 'clock' | 'backend'>) {
@@ -421,5 +426,70 @@ describe('wait queue on the real clock', () => {
       api.acquire('key').then(() => { process.exitCode = 7; });`;
     const args = ['--input-type=module', '-e', script];
     expect(spawnSync(process.execPath, args, { timeout: 20_000 }).status).toBe(expected);
+  });
+});
+
+describe('wait queue of a local limiter: a check that fails', () => {
+  const FAILED = new Error('the check failed');
+
+  /** A limiter whose next check fails when `fail` was called. */
+  function failing(limit: Limit, clock = new VirtualClock()) {
+    let isFailing = false;
+    const factory: BackendFactory = {
+      isRemote: false,
+      create: (policy, context) =>
+        new (class extends LocalBackend {
+          override checkNow(key: string, cost: number, now: number): Decision {
+            if (!isFailing) return super.checkNow(key, cost, now);
+            isFailing = false;
+            throw FAILED;
+          }
+        })(policy, { ...context, clock }),
+    };
+    const api = limiter({ name: 'failing', limit, backend: factory, clock });
+    const fail = (): void => {
+      isFailing = true;
+    };
+    return { api, clock, fail };
+  }
+
+  const endsOf = (api: Limiter, calls: number) =>
+    Array.from({ length: calls }, () =>
+      api.acquire('k', 1, { wait: '1s' }).then(
+        ({ verdict }) => verdict,
+        (error: unknown) => error,
+      ),
+    );
+
+  test('rejects its waiter with the error, and serves those behind it and later ones', async () => {
+    const { api, clock, fail } = failing({ spacing: { every: 100 } });
+    const ends = endsOf(api, 3);
+    await clock.advanceAsync(50);
+    fail();
+    await clock.advanceAsync(500);
+    ends.push(...endsOf(api, 1));
+    expect(await Promise.all(ends)).toEqual(['allow', FAILED, 'allow', 'allow']);
+    expect(api.stats().waiting).toBe(0);
+  });
+
+  test('does not fail the settlement that gives it its turn', async () => {
+    const { api, fail } = failing({ concurrency: 1 });
+    const held = api.tryAcquire('k');
+    const ends = endsOf(api, 2);
+    fail();
+    if (held.verdict === 'allow') held.settle();
+    expect(await Promise.all(ends)).toEqual([FAILED, 'allow']);
+  });
+
+  test('all([…]): returns what the other limits had granted', async () => {
+    const { api, clock, fail } = failing({ bucket: { rate: '10/s', burst: 1 } });
+    const first = limiter({ name: 'first', limit: { concurrency: 2 }, clock });
+    const both = all([first, api]);
+    const ends = endsOf(both, 2);
+    await clock.advanceAsync(50);
+    fail();
+    await clock.advanceAsync(500);
+    expect(await Promise.all(ends)).toEqual(['allow', FAILED]);
+    expect(first.inspect('k').inFlight).toBe(1);
   });
 });

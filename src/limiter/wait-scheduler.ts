@@ -174,7 +174,7 @@ export class WaitScheduler {
     return queue?.waiters.hasEarlier(position) ?? false;
   }
 
-  /** Waits for a permit; rejects only if the signal aborts. */
+  /** Waits for a permit; rejects if the signal aborts, or its check fails. */
   waitForPermit(request: PermitRequest, limits: WaitLimits, now: Millis): Promise<WaitResult> {
     const { signal } = limits;
     if (signal?.aborted) return Promise.reject(signal.reason);
@@ -346,7 +346,13 @@ export class WaitScheduler {
   /** Grants waiters in order until one is refused. */
   #drainQueue(queue: KeyQueue, now: Millis): void {
     for (let { first } = queue.waiters; first; { first } = queue.waiters) {
-      const decision = this.#check(first.request, now);
+      let decision: Decision | typeof MOVED;
+      try {
+        decision = this.#check(first.request, now);
+      } catch (error) {
+        this.#waiters.reject(first, error);
+        continue;
+      }
       if (decision.verdict === 'moved') {
         this.#waiters.resolve(first, decision);
       } else if (decision.verdict !== 'deny') {
