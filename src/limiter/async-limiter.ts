@@ -13,7 +13,7 @@ import {
 } from '../backends/remote-backend.ts';
 import { stateKindOf, UNAVAILABLE_RETRY_MS } from '../backends/remote-limit.ts';
 import { type Millis, timersEndWithRequest } from '../core/clock.ts';
-import { type AttemptOutcome, type Decision, deny } from '../core/decision.ts';
+import { type AttemptOutcome, type Decision, deny, NEVER } from '../core/decision.ts';
 import { ConfigError, errorMessageOf } from '../core/errors.ts';
 import { requireNumber } from '../core/options.ts';
 import { emitProcessWarning } from '../core/process-warning.ts';
@@ -144,6 +144,13 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
       canReserve: policy.canReserve,
       expireMs,
       paceMs: (units) => this.policy.paceMs?.(units) ?? 0,
+      neverFits: (cost) => {
+        const now = this.clock.now();
+        const state = new Float64Array(this.policy.width);
+        this.policy.init(state, 0, now);
+        const decision = peekState(this.policy, state, cost, now);
+        return decision.verdict === 'deny' && decision.retryAfterMs === NEVER;
+      },
       cooldownMs: (key) => this.cooldowns.remainingMs(key, this.clock.now()),
     });
   }

@@ -1,4 +1,5 @@
 import { describe, expect, test, vi } from 'vitest';
+import { LocalBackend } from '../backends/local/backend.ts';
 import {
   type BatchDecision,
   type RemoteBackend,
@@ -8,10 +9,11 @@ import {
 } from '../backends/remote-backend.ts';
 import { allow, type Decision, deny } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
+import { seededRandom } from '../core/random.ts';
 import type { Limit } from '../policies/limit.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { all } from './composite-limiter.ts';
-import { limiter } from './limiter.ts';
+import { type LimiterOptions, limiter } from './limiter.ts';
 import { RemoteWaitScheduler } from './remote-wait-scheduler.ts';
 
 test('remote wait queue: a waiter gets its reserved place before the answers for later ones', async () => {
@@ -430,5 +432,151 @@ describe('remote wait queue: a check that fails', () => {
     process.off('unhandledRejection', onUnhandled);
     expect(unhandled).toEqual([]);
     await api.close();
+  });
+});
+
+describe('remote wait queue: a wait that is long enough', () => {
+  /** A server in this process, on the clock of the limiter. */
+  const serverFactory = (): RemoteBackendFactory => ({
+    isRemote: true,
+    create(policy, context) {
+      const { clock } = context;
+      const server = new LocalBackend(policy, context);
+      const backend: Partial<RemoteBackend> = {
+        async checkBatch(key, costs) {
+          const decidedAt = clock.now();
+          const decisions: Decision[] = [];
+          for (const cost of costs) {
+            decisions.push(server.checkNow(key, cost, decidedAt));
+            if (decisions.at(-1)?.verdict === 'deny') break;
+          }
+          const refusal = decisions.find(({ verdict }) => verdict === 'deny');
+          return { granted: decisions.length - (refusal ? 1 : 0), refusal, decidedAt };
+        },
+        close: async () => {},
+        isAvailable: true,
+      };
+      return backend as RemoteBackend;
+    },
+  });
+
+  /** The fallback refuses for `forMs`; then the server is back. */
+  const unavailableFactory = (forMs: number): RemoteBackendFactory => ({
+    isRemote: true,
+    create(policy, context) {
+      const backend = serverFactory().create(policy, context);
+      const { checkBatch } = backend;
+      const { clock } = context;
+      backend.checkBatch = async (key, costs) => {
+        const leftMs = forMs - (clock.now() % 800);
+        if (leftMs <= 0) return checkBatch(key, costs);
+        return { granted: 0, refusal: deny(leftMs), decidedAt: clock.now(), fromFallback: true };
+      };
+      return backend;
+    },
+  });
+
+  interface Call {
+    readonly at: number;
+    readonly cost: number;
+    readonly wait: number;
+    readonly priority?: number;
+  }
+
+  /** When each call is served, and how those end that are not. */
+  async function endsOf(
+    calls: readonly Call[],
+    options: Pick<LimiterOptions, 'limit' | 'queue'>,
+    backend?: RemoteBackendFactory,
+  ): Promise<unknown[]> {
+    const clock = new VirtualClock();
+    const setting = { ...options, clock, random: () => 0 };
+    const api = backend ? limiter({ ...setting, backend }) : limiter(setting);
+    const ends: unknown[] = calls.map(() => 'waits');
+    for (const [n, { at, cost, ...wait }] of calls.entries())
+      clock.wakeAt(at, async () => {
+        const result = await api.acquire('k', cost, wait);
+        ends[n] = result.verdict === 'allow' ? clock.now() : 'denied';
+      });
+    await clock.advanceAsync(100_000);
+    await api.close();
+    return ends;
+  }
+
+  const fast = { bucket: { rate: '10/s', burst: 1 } } as const;
+  const slow = { bucket: { rate: '500/h', burst: 500 } } as const;
+  const call = (at: number, cost: number, wait: number, priority = 0): Call => ({
+    at,
+    cost,
+    wait,
+    priority,
+  });
+
+  test('serves the calls that are served in one process, at the same time, for random pairs of rules', async () => {
+    for (let seed = 0; seed < 400; seed++) {
+      const random = seededRandom(seed);
+      const pick = <T>(...from: readonly T[]): T => from[Math.floor(random() * from.length)];
+      const one = pick<Limit>(
+        { bucket: { rate: pick('10/s', '50/s'), burst: pick(1, 3, 6) } },
+        { spacing: { every: pick('20ms', '100ms') } },
+        { window: { limit: pick(3, 5), per: '320ms' } },
+      );
+      const other = pick<Limit>(
+        { bucket: { rate: '500/h', burst: pick(6, 20, 500) } },
+        { bucket: { rate: '1/s', burst: pick(3, 10) } },
+        { window: { limit: pick(4, 16, 50), per: '16s' } },
+      );
+      const isBuckets = 'bucket' in one && 'bucket' in other; // with other costs a local window is not exact
+      const costs = isBuckets ? pick([1], [1, 1, 3], [1, 2, 3]) : [1];
+      // All turns are at tens of milliseconds, and no deadline is.
+      const calls = Array.from({ length: pick(4, 12, 24) }, () => {
+        const at = pick(0, 0, 10 * Math.floor(random() * 40));
+        return call(at, pick(...costs), pick(95, 995, 4995, 10 * Math.floor(random() * 500) + 5));
+      });
+      const limit = pick<Limit>(one, other, { all: [one, other] }, { all: [other, one] });
+      const ends = await endsOf(calls, { limit }, serverFactory());
+      expect({ seed, ends }).toEqual({ seed, ends: await endsOf(calls, { limit }) });
+    }
+  });
+
+  test.each<[string, Limit[]]>([
+    ['two buckets, the slow one full', [fast, slow]],
+    ['spacing and a full bucket', [{ spacing: { every: '100ms' } }, slow]],
+    ['window and a full bucket', [slow, { window: { limit: 1, per: '80ms' } }]],
+  ])('%s: is served when the fast rule allows', async (_, rules) => {
+    const calls = [0, 1, 2, 3].map(() => call(0, 1, 5000));
+    const ends = (await endsOf(calls, { limit: { all: rules } }, serverFactory())) as number[];
+    expect(Math.max(...ends)).toBeLessThanOrEqual(320);
+  });
+
+  test('a lower cost is served when a higher one before it is refused, or comes after it with priority', async () => {
+    const limit: Limit = { bucket: { rate: '10/s', burst: 10 } };
+    const drained = call(0, 10, 1);
+    const behind = [drained, call(0, 10, 500), call(0, 1, 800), call(0, 2, 800)];
+    expect(await endsOf(behind, { limit }, serverFactory())).toEqual([0, 'denied', 100, 300]);
+    const before = [drained, call(0, 10, 3000), call(10, 1, 800, 1), call(10, 1, 800, 1)];
+    const queue = { order: 'priority' } as const;
+    expect(await endsOf(before, { limit, queue }, serverFactory())).toEqual([0, 1200, 100, 200]);
+  });
+
+  test('a call behind one whose cost never fits is served', async () => {
+    const calls = [call(0, 1, 1), call(0, 1, 500), call(0, 2, 500), call(0, 1, 250)];
+    expect(await endsOf(calls, { limit: fast }, serverFactory())).toEqual([0, 100, 'denied', 200]);
+  });
+
+  test('a cool-down delays all calls alike, and a fallback does not say how fast the server is', async () => {
+    const clock = new VirtualClock();
+    const limit: Limit = { bucket: { rate: '1/s', burst: 10 } };
+    const backends = { cooled: serverFactory(), unavailable: unavailableFactory(700) };
+    for (const [name, backend] of Object.entries(backends)) {
+      const api = limiter({ limit, backend, clock, random: () => 0 });
+      if (name === 'cooled') await api.update('k', { retryAfterMs: 700 });
+      const results = Promise.all(
+        Array.from({ length: 10 }, () => api.acquire('k', 1, { wait: 1000 })),
+      );
+      await clock.advanceAsync(800);
+      expect((await results).map(({ verdict }) => verdict)).toEqual(Array(10).fill('allow'));
+      await api.close();
+    }
   });
 });

@@ -46,6 +46,8 @@ export interface RemoteWaitSchedulerOptions extends QueueSettings {
   expireMs(): Millis;
   /** The least time from the grant to a waiter until `units` are granted to those behind it. Left out: unknown. */
   paceMs?(units: number): Millis;
+  /** Whether the cost is above what any key can have: it would hold up those behind it. */
+  neverFits?(cost: number): boolean;
   /** The rest of the key's cool-down; 0: none. */
   cooldownMs(key: string): Millis;
 }
@@ -88,8 +90,10 @@ interface KeyQueue {
   isOutdated: boolean;
   /** How long to sleep before the next poll. */
   pollMs: Millis;
-  /** When the first waiter can be granted, while the queue sleeps until then; undefined: unknown. */
+  /** No earlier than that `refusedCost` can be granted, while the queue sleeps until then; undefined: unknown. */
   opensAt: Millis | undefined;
+  /** The cost that the last check refused; NaN: any, in a cool-down. */
+  refusedCost: number;
   /** Of several rules: the one that refused the first waiter, as of the last check. */
   rule: string | undefined;
   /** Whether `onUnavailable` made the last decision. */
@@ -112,6 +116,12 @@ const MAX_BATCH = 64;
  */
 const INITIAL_POLL_MS = 20;
 const MAX_POLL_MS = 250;
+
+/** Times to a retry are whole milliseconds, rounded up. */
+const isAfter = (turnInMs: Millis, leftMs: Millis): boolean => turnInMs >= leftMs + 1;
+
+const needsLess = ({ cost }: QueuedWaiter, { refusedCost }: KeyQueue): boolean =>
+  cost < refusedCost;
 
 export class RemoteWaitScheduler {
   readonly #options: RemoteWaitSchedulerOptions;
@@ -184,10 +194,12 @@ export class RemoteWaitScheduler {
     if (signal?.aborted) return Promise.reject(signal.reason);
     const queueId = this.#hasOwnQueues ? `${++this.#lastQueueNumber} ${key}` : key;
     const queue = this.#queues.get(queueId);
+    if (queue && this.#options.neverFits?.(cost))
+      return Promise.resolve(waitRefusal(NEVER, 'never'));
     if (queue && maxWaitMs < Infinity && !isRequeued) {
       const position = { queueId, cost, arrival: Infinity, priority, flow };
       const turnInMs = this.#turnIn(position, this.#options.clock.now());
-      if (turnInMs > maxWaitMs || maxWaitMs <= 0)
+      if (isAfter(turnInMs, maxWaitMs) || maxWaitMs <= 0)
         return Promise.resolve(this.#refusal({ queueId }, turnInMs, 'too-long'));
     }
     if (
@@ -233,6 +245,7 @@ export class RemoteWaitScheduler {
       this.#claimQueueSlot(waiter);
       queue.waiters.add(waiter);
       this.#longest.onGrowth(queue);
+      this.#wakeIfLess(queue);
       return;
     }
     const created: KeyQueue = {
@@ -244,6 +257,7 @@ export class RemoteWaitScheduler {
       isOutdated: false,
       pollMs: INITIAL_POLL_MS,
       opensAt: undefined,
+      refusedCost: Infinity,
       rule: undefined,
       fromFallback: false,
     };
@@ -267,20 +281,29 @@ export class RemoteWaitScheduler {
 
   /** Checks for the front of a queue, and sleeps until the next check if a waiter was refused. */
   async #serveFront(queue: KeyQueue): Promise<void> {
+    const checkedAt = this.#options.clock.now();
     const cooldownMs = this.#options.cooldownMs(queue.key);
     queue.isWakePending = false;
     queue.isOutdated = false;
     queue.opensAt = undefined;
+    queue.refusedCost = cooldownMs > 0 ? Number.NaN : Infinity;
     const refused =
       cooldownMs > 0 ? { opensInMs: cooldownMs, lookaheadMs: 0 } : await this.#checkFront(queue);
     if (refused === undefined) queue.pollMs = INITIAL_POLL_MS;
     const isSettled = queue.isWakePending && refused?.opensInMs === WHEN_SETTLED;
     if (refused === undefined || isSettled || queue.isOutdated) return;
-    if (refused.opensInMs !== WHEN_SETTLED)
-      queue.opensAt = this.#options.clock.now() + refused.opensInMs;
-    this.#refuseTooLong(queue, refused.opensInMs);
+    if (refused.opensInMs !== WHEN_SETTLED) queue.opensAt = checkedAt + refused.opensInMs;
+    const { first } = queue.waiters;
+    this.#refuseTooLong(queue);
     this.#refuseOverflow(queue, refused.opensInMs);
-    if (queue.waiters.size > 0) await this.#sleep(queue, refused);
+    const { first: next } = queue.waiters;
+    if (next && next === first && !needsLess(next, queue)) await this.#sleep(queue, refused);
+  }
+
+  /** A new first waiter may fit before the one that was refused. */
+  #wakeIfLess(queue: KeyQueue): void {
+    const { first } = queue.waiters;
+    if (first && needsLess(first, queue)) queue.wake?.();
   }
 
   /** Checks for the front of a queue; returns when to check again if a waiter was refused. */
@@ -355,6 +378,7 @@ export class RemoteWaitScheduler {
     const { retryAfterMs, rule } = decision;
     if (retryAfterMs !== NEVER) {
       queue.rule = rule;
+      queue.refusedCost = Math.min(queue.refusedCost, waiter?.cost ?? 0);
       return retryAfterMs;
     }
     if (waiter?.isWaiting)
@@ -410,20 +434,28 @@ export class RemoteWaitScheduler {
 
   #requeueFirst(waiter: QueuedWaiter): void {
     const queue = this.#queues.get(waiter.queueId);
-    if (queue) queue.waiters.addFirst(waiter);
-    else this.#enqueue(waiter);
+    if (queue) {
+      queue.waiters.addFirst(waiter);
+      this.#wakeIfLess(queue);
+    } else this.#enqueue(waiter);
   }
 
   /** The least time until a waiter at this position has its turn; 0: unknown. */
   #turnIn(one: Pick<QueuedWaiter, 'queueId' | 'cost'> & QueuePosition, now: Millis): Millis {
-    const { opensAt, waiters } = this.#queues.get(one.queueId) ?? {};
-    const first = waiters?.first;
-    if (opensAt === undefined || !waiters || !first) return 0;
-    const opensInMs = Math.max(0, opensAt - now);
-    if (first === one) return Math.ceil(opensInMs);
-    if (!waiters.hasEarlier(one)) return 0;
-    const unitsBehind = Math.max(0, waiters.costBefore(one) - first.cost) + one.cost;
-    return Math.ceil(opensInMs + (this.#options.paceMs?.(unitsBehind) ?? 0));
+    const queue = this.#queues.get(one.queueId);
+    const isInQueue = queue?.waiters.first === one || queue?.waiters.hasEarlier(one);
+    return queue && isInQueue
+      ? this.#grantMs(queue, queue.waiters.costBefore(one) + one.cost, now)
+      : 0;
+  }
+
+  /** The least time until the next waiters, of `units` in all, are granted; 0: unknown. */
+  #grantMs({ opensAt, refusedCost, fromFallback }: KeyQueue, units: number, now: Millis): Millis {
+    if (opensAt === undefined || units < refusedCost) return 0;
+    const unitsBehind = units - refusedCost;
+    const isPaced = unitsBehind > 0 && !fromFallback; // a server that is back may have more
+    const paceMs = isPaced ? (this.#options.paceMs?.(unitsBehind) ?? 0) : 0;
+    return Math.max(0, opensAt - now) + paceMs;
   }
 
   #refusal(
@@ -433,25 +465,24 @@ export class RemoteWaitScheduler {
   ): WaitRefusal {
     const { rule, fromFallback = false } = this.#queues.get(queueId) ?? {};
     return {
-      ...waitRefusal(ms, reason),
+      ...waitRefusal(Math.ceil(ms), reason),
       ...(rule !== undefined && { rule }),
       ...(fromFallback && { fromFallback }),
     };
   }
 
   /** Refuses the waiters whose turn comes after their deadline: the calls before each are served first. */
-  #refuseTooLong({ waiters }: KeyQueue, opensInMs: Millis): void {
-    const { clock, order, paceMs } = this.#options;
+  #refuseTooLong(queue: KeyQueue): void {
+    const { clock, order } = this.#options;
     const now = clock.now();
+    const { first } = queue.waiters;
     const isInOrder = order !== 'fair'; // else `front(Infinity)` is in any order
     let unitsAhead = 0;
-    for (const [n, waiter] of waiters.front(Infinity).entries()) {
-      const isBehind = n > 0 && isInOrder && opensInMs !== WHEN_SETTLED;
-      const behindMs = isBehind ? (paceMs?.(unitsAhead + waiter.cost) ?? 0) : 0;
-      const turnInMs = Math.ceil(opensInMs + behindMs);
-      if (now + turnInMs > waiter.deadline || waiter.deadline <= now)
+    for (const waiter of new Set([...(first ? [first] : []), ...queue.waiters.front(Infinity)])) {
+      const turnInMs = this.#grantMs(queue, unitsAhead + waiter.cost, now);
+      if (isAfter(turnInMs, waiter.deadline - now) || waiter.deadline <= now)
         this.#waiters.resolve(waiter, this.#refusal(waiter, turnInMs, 'too-long'));
-      else if (n > 0) unitsAhead += waiter.cost;
+      else if (waiter === first || (isInOrder && first?.isWaiting)) unitsAhead += waiter.cost;
     }
   }
 

@@ -176,7 +176,6 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     ...rateOf(components),
     ...resumeOf(policies),
 
-    paceMs: (units) => max(({ policy }) => policy.paceMs?.(units) ?? 0),
     grantMs: (state, i, units, now) =>
       max(({ policy, offset }) => policy.grantMs?.(state, i + offset, units, now) ?? 0),
 

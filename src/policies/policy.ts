@@ -280,8 +280,8 @@ export interface PolicyCapabilities {
   readonly refillMs?: Millis;
 
   /**
-   * The least time from a grant to a refused call until calls of `units` in all, which waited behind it, are granted: how
-   * fast a queue moves, whatever the state.
+   * The time from a grant to a refused call until calls of `units` in all, which waited behind it, are granted: how fast a
+   * queue moves. Of rules that have nothing left then, and so can tell without the state.
    */
   paceMs?(units: number): Millis;
 

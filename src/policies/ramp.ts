@@ -249,7 +249,6 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
       },
 
       divided,
-      paceMs: (units) => Math.floor(units / Math.max(1, wholeTokens(max))) * 1000,
       grantMs: (state, i, units, now) => simulateGrants(policy, state, i, units, now),
 
       ratePerSecond: (state, i, now) =>

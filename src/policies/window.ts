@@ -169,7 +169,6 @@ function windowAt(terms: WindowTerms, { part, least, until }: WindowPart): Polic
     expireMs: Infinity,
     specs: [{ kind, params: [limit, steps, stepMs] }],
     refillMs: perMs + stepMs,
-    paceMs: (units) => (part > 0 ? Math.floor(units / Math.max(part, least)) * perMs : 0),
     grantMs: (state, i, units, now) => simulateGrants(policy, state, i, units, now),
 
     init(state, i, now, freshAt = now) {
