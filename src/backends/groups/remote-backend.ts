@@ -6,6 +6,9 @@ import { DelegatingRemoteBackend } from '../delegating-remote-backend.ts';
 import type { BatchDecision, RemoteBackend, RemoteDecision } from '../remote-backend.ts';
 import { type GroupBucket, type GroupHandle, GroupLimit } from './limits.ts';
 
+/** Unknown: other groups may lend. */
+const withoutPace = (policy: Policy): Policy => ({ ...policy, paceMs: () => 0 });
+
 export class RemoteGroupsBackend extends DelegatingRemoteBackend {
   readonly waitForPermit: RemoteBackend['waitForPermit'];
   policy: Policy;
@@ -17,7 +20,7 @@ export class RemoteGroupsBackend extends DelegatingRemoteBackend {
     super(inner);
     this.#bucket = bucket;
     this.#group = group;
-    this.policy = inner.policy ?? bucket.policy;
+    this.policy = withoutPace(inner.policy ?? bucket.policy);
     this.#limit = new GroupLimit(inner, bucket, group);
     const { waitForPermit } = inner;
     this.waitForPermit =
@@ -69,7 +72,7 @@ export class RemoteGroupsBackend extends DelegatingRemoteBackend {
     if (!change) return undefined;
     return async () => {
       await change();
-      this.policy = this.inner.policy ?? bucket.policy;
+      this.policy = withoutPace(this.inner.policy ?? bucket.policy);
       this.#limit.useBucket(bucket);
     };
   }
