@@ -4,11 +4,14 @@
 
 import { expect, test, vi } from 'vitest';
 import type { Duration } from '../../src/core/duration.ts';
+import { seededRandom } from '../../src/core/random.ts';
 import type { RemoteLimiter } from '../../src/limiter/async-limiter.ts';
 import { all } from '../../src/limiter/composite-limiter.ts';
 import type { AvailabilityEvent } from '../../src/limiter/events.ts';
 import { limiter } from '../../src/limiter/limiter.ts';
+import type { Limiter } from '../../src/limiter/limiter-interface.ts';
 import type { Limit } from '../../src/policies/limit.ts';
+import { VirtualClock } from '../../src/testing/virtual-clock.ts';
 import { remoteSemaphoreContract } from './remote-semaphore-contract.ts';
 import { OUTAGE_DEADLINE_MS as deadlineMs } from './wait-timeout.ts';
 import { type LoggedCall, mostInAnyWindow } from './window-oracle.ts';
@@ -151,6 +154,40 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
     expect(entries.every(({ verdict }) => verdict === 'allow')).toBe(true);
     expect(performance.now() - since).toBeGreaterThanOrEqual(9 * 20);
   });
+
+  test.each([1, 2, 3, 4, 5, 6, 7, 8])(
+    'acquire: serves all that a local limiter serves, and none earlier, with two random rules (seed %i)',
+    async (seed) => {
+      const random = seededRandom(seed);
+      const pick = <T>(...from: readonly T[]): T => from[Math.floor(random() * from.length)];
+      const windowMs = 160;
+      const fast = pick<Limit>(
+        bucketLimit(pick(20, 40), pick(1, 3)),
+        { spacing: { every: pick('20ms', '40ms') } },
+        { window: { limit: pick(2, 3), per: windowMs } },
+      );
+      // It has enough for permits that are lost on the way, and else opens after the wait.
+      const slow = pick<Limit>(
+        { bucket: { rate: '1/h', burst: 500 } },
+        { window: { limit: 500, per: '1h' } },
+      );
+      const limit = { all: pick([fast, slow], [slow, fast]) };
+      const waitsOf = (api: RemoteLimiter | Limiter, now: () => number) =>
+        Array.from({ length: 8 }, async () => {
+          const since = now();
+          const { verdict } = await api.acquire('k', 1, { wait: '50s' });
+          return verdict === 'allow' ? now() - since : Infinity;
+        });
+      const clock = new VirtualClock();
+      const local = waitsOf(limiter({ limit, clock }), () => clock.now());
+      await clock.advanceAsync(50_000);
+      const expected = await Promise.all(local);
+      const waits = await Promise.all(waitsOf(createShared(limit), () => performance.now()));
+      expect(Math.max(...expected, ...waits)).toBeLessThan(Infinity);
+      const earlyMs = Math.max(...expected.map((ms, n) => ms - waits[n]));
+      expect(earlyMs).toBeLessThan(5 + windowMs / 16); // two clocks, and the step of a window
+    },
+  );
 
   test('acquire: expires at its deadline; an abort gives the reserved place back', async () => {
     const api = createShared({ spacing: { every: '1h', reserve: 1 } });
