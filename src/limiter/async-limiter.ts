@@ -64,7 +64,7 @@ export interface RemoteLimiter extends Pick<Limiter, 'name' | 'on'> {
   peek(key: string, cost?: number): Promise<Decision | undefined>;
   /** A permit now or a refusal. */
   tryAcquire(key: string, cost?: number, options?: IdOptions): Promise<Permit | Refusal>;
-  /** A permit, waiting if need be. Only an abort rejects. */
+  /** A permit, waiting if need be. Only an abort or a failed check rejects. */
   acquire(key: string, cost?: number, options?: WaitOptions & IdOptions): Promise<Permit | Refusal>;
   /** Takes as many as there are, up to `max`, and returns how many. */
   takeUpTo(key: string, max: number): Promise<number>;

@@ -32,7 +32,7 @@ export interface Limiter {
   peek(key: string, cost?: number, options?: CheckOptions): Decision;
   /** A permit now or a refusal. */
   tryAcquire(key: string, cost?: number, options?: CheckOptions): Permit | Refusal;
-  /** A permit, waiting if need be. A refusal is a value here too; only an abort rejects. */
+  /** A permit, waiting if need be. A refusal is a value here too; only an abort or a failed check rejects. */
   acquire(key: string, cost?: number, options?: AcquireOptions): Promise<Permit | Refusal>;
   /** Takes as many as there are, up to `max` (Infinity: all), and returns how many. */
   takeUpTo(key: string, max: number): number;

@@ -443,10 +443,12 @@ export class RemoteWaitScheduler {
   /** The least time until a waiter at this position has its turn; 0: unknown. */
   #turnIn(one: Pick<QueuedWaiter, 'queueId' | 'cost'> & QueuePosition, now: Millis): Millis {
     const queue = this.#queues.get(one.queueId);
-    const isInQueue = queue?.waiters.first === one || queue?.waiters.hasEarlier(one);
-    return queue && isInQueue
-      ? this.#grantMs(queue, queue.waiters.costBefore(one) + one.cost, now)
-      : 0;
+    const first = queue?.waiters.first;
+    if (!queue || !first) return 0;
+    if (first === one) return this.#grantMs(queue, one.cost, now);
+    if (!queue.waiters.hasEarlier(one)) return 0;
+    const unitsAhead = Math.max(first.cost, queue.waiters.costBefore(one));
+    return this.#grantMs(queue, unitsAhead + one.cost, now);
   }
 
   /** The least time until the next waiters, of `units` in all, are granted; 0: unknown. */
@@ -478,7 +480,8 @@ export class RemoteWaitScheduler {
     const { first } = queue.waiters;
     const isInOrder = order !== 'fair'; // else `front(Infinity)` is in any order
     let unitsAhead = 0;
-    for (const waiter of new Set([...(first ? [first] : []), ...queue.waiters.front(Infinity)])) {
+    const waiters = queue.waiters.front(Infinity);
+    for (const waiter of isInOrder || !first ? waiters : new Set([first, ...waiters])) {
       const turnInMs = this.#grantMs(queue, unitsAhead + waiter.cost, now);
       if (isAfter(turnInMs, waiter.deadline - now) || waiter.deadline <= now)
         this.#waiters.resolve(waiter, this.#refusal(waiter, turnInMs, 'too-long'));
