@@ -1,10 +1,3 @@
-/**
- * A limiter whose backend decides elsewhere, such as Redis: the methods of `sync-limiter.ts` as promises.
- *
- *     const api = limiter({ limit: { spacing: { every: '6s' } }, backend: redis(client) });
- *     const decision = await api.check('token');
- */
-
 import {
   CLOSED_REFUSAL,
   type RemoteBackend,

@@ -1,10 +1,3 @@
-/**
- * Creates limiters from options.
- *
- *     const api = limiter({ limit: { bucket: { rate: '100/s', burst: 20 } } });
- *     if (api.check(userId).verdict === 'allow') serve();
- */
-
 import type { BackendFactory } from '../backends/backend.ts';
 import { LocalBackend } from '../backends/local/backend.ts';
 import { DEFAULT_MAX_KEYS, MAX_KEYS_CEILING } from '../backends/local/table.ts';

@@ -2,11 +2,6 @@
  * Several limiters checked as one where at least one backend decides elsewhere: the methods of `composite-limiter.ts` as
  * promises.
  *
- *     const perUser = limiter({ name: 'user', limit: { bucket: { rate: '1/s', burst: 10 } }, backend: redis(client) });
- *     const total = limiter({ name: 'total', limit: { bucket: { rate: '500/s' } }, backend: redis(client) });
- *     const api = all([perUser, { limiter: total, key: '*' }]);
- *     if ((await api.check('alice')).verdict === 'allow') call();
- *
  * Local limiters are charged first, which takes no time, then the others (`remote-charge.ts`); a refusal returns what was
  * charged before. Calls that wait have a queue here for each key. Only the first one checks.
  */

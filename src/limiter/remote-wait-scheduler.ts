@@ -282,13 +282,15 @@ export class RemoteWaitScheduler {
   /** Checks for the front of a queue, and sleeps until the next check if a waiter was refused. */
   async #serveFront(queue: KeyQueue): Promise<void> {
     const checkedAt = this.#options.clock.now();
+    const { canReserve } = this.#options;
     const cooldownMs = this.#options.cooldownMs(queue.key);
     queue.isWakePending = false;
     queue.isOutdated = false;
     queue.opensAt = undefined;
     queue.refusedCost = cooldownMs > 0 ? Number.NaN : Infinity;
-    const refused =
-      cooldownMs > 0 ? { opensInMs: cooldownMs, lookaheadMs: 0 } : await this.#checkFront(queue);
+    let refused: RetryHint | undefined = { opensInMs: cooldownMs, lookaheadMs: 0 };
+    if (cooldownMs <= 0)
+      refused = await (canReserve ? this.#reserveAhead(queue) : this.#checkBatch(queue));
     if (refused === undefined) queue.pollMs = INITIAL_POLL_MS;
     const isSettled = queue.isWakePending && refused?.opensInMs === WHEN_SETTLED;
     if (refused === undefined || isSettled || queue.isOutdated) return;
@@ -307,10 +309,6 @@ export class RemoteWaitScheduler {
   }
 
   /** Checks for the front of a queue; returns when to check again if a waiter was refused. */
-  #checkFront(queue: KeyQueue): Promise<RetryHint | undefined> {
-    return this.#options.canReserve ? this.#reserveAhead(queue) : this.#checkBatch(queue);
-  }
-
   async #checkBatch(queue: KeyQueue): Promise<RetryHint | undefined> {
     const { key, waiters } = queue;
     const front = waiters.front(MAX_BATCH);

@@ -1,10 +1,3 @@
-/**
- * A limiter that decides in this process, at once.
- *
- * A call is validated, refused if its key is in Retry-After cool-down, decided by the backend and counted. A call that
- * would rather wait than be refused joins a queue (`wait-scheduler.ts`).
- */
-
 import type { Backend, TableSnapshot } from '../backends/backend.ts';
 import { CLOSED_REFUSAL } from '../backends/remote-backend.ts';
 import { setBackTable } from '../backends/set-back.ts';
