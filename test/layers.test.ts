@@ -114,6 +114,7 @@ const MAY_IMPORT_EXTERNAL: Readonly<Record<string, readonly string[]>> = {
   'daemon/config/load-worker.ts': ['node:os', 'node:worker_threads'],
   'daemon/config/yaml-position.ts': ['yaml'],
   'daemon/config/yaml-source.ts': ['yaml'],
+  'daemon/control/control-auth.ts': ['node:crypto'],
   'daemon/control/control-file.ts': ['node:fs/promises', 'node:zlib'],
   'daemon/files/built-files.ts': [
     'node:child_process',

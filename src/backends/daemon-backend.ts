@@ -97,6 +97,8 @@ export interface FleetChannel {
   onResume?: (() => Promise<unknown>) | undefined;
   /** The other daemons, the one that has run longest first. */
   peers(): readonly number[];
+  /** What a daemon calls itself. */
+  nameOf?(id: number): string | undefined;
 }
 
 export interface RunningBackend {

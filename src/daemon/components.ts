@@ -22,6 +22,7 @@ import { CallRecorder } from './calls/call-recorder.ts';
 import type { OverloadConfig } from './config/overload.ts';
 import { type Config, listenAddressesOf } from './config/read.ts';
 import { shadowTest } from './config/shadow.ts';
+import { type OperatorKey, operatorKeyOf } from './control/control-auth.ts';
 import { ControlJournal } from './control/control-journal.ts';
 import { ControlSharing } from './control/control-sharing.ts';
 import { Controls } from './control/controls.ts';
@@ -108,6 +109,8 @@ export class DaemonComponents {
   readonly #gcraTable: GcraTable;
   readonly #onIgnoredHeader: (ignored: IgnoredHeader) => void;
   #config: Config;
+  #operator: OperatorKey | undefined;
+  #sharedLimits: ReadonlySet<string> = new Set();
 
   constructor(
     config: Config,
@@ -137,6 +140,8 @@ export class DaemonComponents {
       backendFor,
     });
     this.limitLog.add(this.registry.apply(config.limits).created);
+    this.#authorize(config);
+    const sharing = { operator: () => this.#operator, sharedLimits: () => this.#sharedLimits };
     this.controlJournal = new ControlJournal({
       clock,
       log,
@@ -151,8 +156,9 @@ export class DaemonComponents {
       share: (records) => this.controlSharing.send(records),
       sharingProblemOf: (record) => this.controlSharing.problemOf(record),
       journal: this.controlJournal,
+      ...sharing,
     });
-    this.controlSharing = new ControlSharing(clock, this.controls, backends.channels);
+    this.controlSharing = new ControlSharing(clock, this.controls, backends.channels, sharing);
     const router = new Router(
       config,
       this.registry,
@@ -269,6 +275,12 @@ export class DaemonComponents {
     return new Listeners({ ...protocols, ...ofBackends }, paused);
   }
 
+  /** Which controls peers get, and which ones this daemon accepts from them. */
+  #authorize({ admin, limits }: Config): void {
+    this.#operator = admin.token === undefined ? undefined : operatorKeyOf(admin.token);
+    this.#sharedLimits = new Set(limits.filter(this.backends.isShared).map(({ name }) => name));
+  }
+
   /** The configuration in use. */
   get config(): Config {
     return this.#config;
@@ -277,6 +289,7 @@ export class DaemonComponents {
   /** Every component uses another configuration from now on. */
   useConfig(config: Config, routes: RouteIndex): void {
     this.#config = config;
+    this.#authorize(config);
     this.router.applyConfig(config, routes);
     this.overload.config = overloadOf(config, this.clock);
     this.controls.applyConfig();

@@ -16,6 +16,7 @@ import type {
 } from '../backends/daemon-backend.ts';
 import type { HashSeed } from '../core/hash.ts';
 import type { MetricFamily } from '../core/metric-family.ts';
+import type { LimitConfig } from './config/limits.ts';
 import type { Config } from './config/read.ts';
 import type { BackendPageView } from './protocols/http/admin-routes.ts';
 import type { BackendSelector } from './router/limiter-registry.ts';
@@ -71,6 +72,10 @@ export class RunningBackends {
   get channels(): readonly FleetChannel[] {
     return [...this.#running.values()].flatMap(({ channel }) => channel ?? []);
   }
+
+  /** True if a backend that carries texts to other daemons shares the limit. */
+  readonly isShared = ({ backends }: Pick<LimitConfig, 'backends'>): boolean =>
+    backends.some(({ name }) => this.#running.get(name)?.channel !== undefined);
 
   async join(): Promise<void> {
     for (const backend of this.#running.values()) await backend.join?.();

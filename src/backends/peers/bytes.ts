@@ -9,8 +9,8 @@ import { MAX_AMOUNT } from '../../core/options.ts';
 /** Fits into one network packet without fragmentation, with space for the MAC. */
 export const MAX_DATAGRAM_BYTES = 1200;
 
-/** The text of one message. */
-const MAX_TEXT_BYTES = 1100;
+/** The text of one message: a page of controls with 1,000 bytes of records, its cursors and its MAC. */
+const MAX_TEXT_BYTES = 1140;
 
 const MAX_NAME_BYTES = 64;
 

@@ -188,6 +188,8 @@ export class PeerNode {
       if (this.#isOpen) this.#protocol.sendControls(text, to);
     },
     peers: (): readonly NodeId[] => this.#protocol.peerIds(this.#config.clock.now()),
+    nameOf: (peer: NodeId): string | undefined =>
+      this.#protocol.peers(this.#config.clock.now()).find(({ id }) => id === peer)?.name,
   };
 
   // Limits

@@ -2,12 +2,18 @@ import { afterEach, describe, expect, test } from 'vitest';
 import { virtualDaemons } from '../../../test/support/virtual-daemon.ts';
 import type { FleetChannel } from '../../backends/daemon-backend.ts';
 import { VirtualClock } from '../../testing/index.ts';
+import { operatorKeyOf } from './control-auth.ts';
 import { ControlSharing } from './control-sharing.ts';
 
 const { start, end } = virtualDaemons();
 afterEach(end);
 
-const ONE = 'limits: { a: { bucket: { rate: 1/h, burst: 20 } } }';
+const TOKEN = 'the-token-of-the-operator';
+const ONE = `admin: { token: ${TOKEN} }
+peers: { udp: '127.0.0.1:7613' }
+limits: { a: { bucket: { rate: 1/h, burst: 20 } } }`;
+const rules = { operator: () => operatorKeyOf(TOKEN), sharedLimits: () => new Set(['a']) };
+const NO_CHANNEL: FleetChannel = { onText: undefined, peers: () => [], send() {} };
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 const NOW = 1_700_000_000_000;
@@ -19,7 +25,7 @@ async function fleet(...aheadMs: readonly number[]) {
   let isAdvancing = false;
   const join = async (ms: number) => {
     const id = channels.length;
-    const daemon = await start(ONE, new VirtualClock(NOW + ms), `${id}`);
+    const daemon = await start(ONE, new VirtualClock(NOW + ms), `${id}`, undefined, NO_CHANNEL);
     const channel: FleetChannel = {
       onText: undefined,
       peers: () => [...channels.keys()].filter((other) => other !== id),
@@ -30,7 +36,7 @@ async function fleet(...aheadMs: readonly number[]) {
       },
     };
     channels.push(channel);
-    const sharing = new ControlSharing(daemon.clock, daemon.controls, [channel]);
+    const sharing = new ControlSharing(daemon.clock, daemon.controls, [channel], rules);
     return {
       ...daemon,
       join: () => sharing.join(),

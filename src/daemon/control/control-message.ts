@@ -7,6 +7,7 @@
 
 import type { Millis } from '../../core/clock.ts';
 import { isRecord } from '../../core/options.ts';
+import type { SharingRules } from './control-auth.ts';
 import type { ControlRecord } from './control-record.ts';
 
 /** Clocks that differ by less count as equal, and so do a clock and one behind a slow network: all daemons show the same end. */
@@ -21,9 +22,10 @@ interface ControlMessage {
   readonly taken: number;
 }
 
-/** Records from an index on as messages, at most so many. Records that are too long are left out. */
+/** Records from an index on as messages, at most so many. Records that are too long, or not for peers, are left out. */
 export function messagesOf(
   records: readonly ControlRecord[],
+  rules: SharingRules,
   { from = 0, most = Infinity } = {},
 ): ControlMessage[] {
   const messages: ControlMessage[] = [];
@@ -37,15 +39,15 @@ export function messagesOf(
     taken = 0;
   };
   for (let n = from; n < records.length && messages.length < most; n++) {
-    const text = JSON.stringify(records[n]);
+    const text = textOf(records[n]);
     const size = Buffer.byteLength(text);
-    const isLong = size > MAX_MESSAGE_BYTES;
-    if (!isLong && bytes + size > MAX_MESSAGE_BYTES) {
+    const isLeftOut = sharingProblemOf(records[n], rules) !== undefined;
+    if (!isLeftOut && bytes + size > MAX_MESSAGE_BYTES) {
       finish();
       if (messages.length === most) return messages;
     }
     taken++;
-    if (isLong) continue;
+    if (isLeftOut) continue;
     batch += batch === '' ? text : `,${text}`;
     bytes += size + 1;
   }
@@ -53,14 +55,27 @@ export function messagesOf(
   return messages;
 }
 
+const textOf = (record: ControlRecord): string =>
+  JSON.stringify({ ...record, by: undefined, isFromPeer: undefined });
+
 /** Why peers do not get a record; undefined if they do. */
-export function sharingProblemOf(record: ControlRecord): string | undefined {
-  const size = Buffer.byteLength(JSON.stringify(record));
+export function sharingProblemOf(
+  record: ControlRecord,
+  { operator, sharedLimits }: SharingRules,
+): string | undefined {
+  const { limit, by } = record;
+  const id = operator()?.id;
+  if (id === undefined)
+    return 'peers accept controls only with the admin token, and there is none: set the same admin.token on all daemons';
+  if (by !== id) return 'it was set under another admin token';
+  if (limit !== undefined && !sharedLimits().has(limit))
+    return `peers do not share limit ${limit}: set it on every daemon`;
+  const size = Buffer.byteLength(textOf(record));
   if (size <= MAX_MESSAGE_BYTES) return undefined;
   return `it has ${size} bytes, and peers take at most ${MAX_MESSAGE_BYTES}: shorten the key, the note or the rule, or set it on every daemon`;
 }
 
-/** The records of a message for all daemons, and the time of this one. A build without it skips the time as no record. */
+/** The records of a message for all daemons, after the time of this one. */
 export const timedMessage = (records: string, now: Millis): string =>
   `[{"now":${Math.round(now)}},${records.slice(1)}`;
 

@@ -38,6 +38,10 @@ export interface ControlRecord {
   /** Who set it, or why. */
   readonly note?: string | undefined;
   readonly isRemoved?: boolean | undefined;
+  /** Names the admin token that it was set under; undefined: there was none, and peers do not get it. */
+  readonly by?: string | undefined;
+  /** A peer has sent it, so it acts in limits that peers share. */
+  readonly isFromPeer?: boolean | undefined;
   /** It replaced a longer one with the same id, of which copies may last until then. */
   readonly coversUntil?: Millis | undefined;
 }
@@ -61,8 +65,9 @@ export const coveredUntil = ({ until, coversUntil = 0 }: ControlRecord): Millis 
 
 /** The removal of a control. It has no rule and no note, so that it is never too long for peers. */
 export const removalOf = (record: ControlRecord, setAt = record.setAt): ControlRecord => {
-  const { kind, key, isBinary, limit } = record;
-  return { kind, key, isBinary, limit, until: coveredUntil(record), setAt, isRemoved: true };
+  const { kind, key, isBinary, limit, by, isFromPeer } = record;
+  const id = { kind, key, isBinary, limit, by, isFromPeer };
+  return { ...id, until: coveredUntil(record), setAt, isRemoved: true };
 };
 
 /** The record as of now: one that has ended and is still needed against older ones is a removal. */
@@ -203,14 +208,14 @@ function readNote(fields: OptionReader): string | undefined {
 /** True for a record of a snapshot or of a peer that has the right form. */
 export function isControlRecord(value: unknown): value is ControlRecord {
   if (!isRecord(value)) return false;
-  const { kind, key, isBinary, limit, until, setAt, note, coversUntil = until } = value;
+  const { kind, key, isBinary, limit, until, setAt, note, by, coversUntil = until } = value;
   return (
     ['ban', 'override', 'reset'].includes(String(kind)) &&
     typeof key === 'string' &&
     key.length > 0 &&
     key.length <= MAX_KEY_CHARS &&
     (isBinary === undefined || (isBinary === true && isBinaryKey(key))) &&
-    (limit === undefined || typeof limit === 'string') &&
+    [limit, by].every((text) => text === undefined || typeof text === 'string') &&
     [setAt, until, coversUntil].every(Number.isFinite) &&
     (note === undefined || (typeof note === 'string' && note.length <= MAX_NOTE_CHARS))
   );

@@ -6,14 +6,19 @@ import { MemoryHub } from '../../backends/peers/memory-transport.ts';
 import { type Clock, schedule } from '../../core/clock.ts';
 import { seededRandom } from '../../core/random.ts';
 import { VirtualClock } from '../../testing/index.ts';
+import { operatorKeyOf } from './control-auth.ts';
 import type { ControlRecord } from './control-record.ts';
 import { ControlSharing } from './control-sharing.ts';
+
+const KEY = operatorKeyOf('the-token-of-the-operator');
+const RULES = { operator: () => KEY, sharedLimits: () => new Set<string>() };
 
 const ban = (n: number, more: Partial<ControlRecord> = {}): ControlRecord => ({
   kind: 'ban',
   key: `user:${n}`,
   until: 1_700_086_400_000,
   setAt: 1_700_000_000_000 + Math.floor(n / 3), // some at the same time
+  by: KEY.id,
   ...more,
 });
 
@@ -22,7 +27,8 @@ const controlsOf = (known: Map<string, ControlRecord>) => ({
     return [...known.values()];
   },
   merge: (merged: readonly unknown[]) => {
-    for (const record of merged as ControlRecord[]) known.set(record.key, record);
+    for (const record of merged as ControlRecord[])
+      known.set(record.key, { ...record, by: KEY.id });
   },
 });
 
@@ -44,12 +50,12 @@ function fleet({ loss = 0, silent = [] as number[] } = {}) {
       onText: undefined,
       peers: () => [...channels.keys()].filter((other) => other !== id),
       send: (text, to) => {
-        expect(Buffer.byteLength(text)).toBeLessThanOrEqual(1100); // a datagram
+        expect(Buffer.byteLength(text)).toBeLessThanOrEqual(1140); // a datagram
         for (const other of channel.peers())
           if (to === undefined || to === other) deliver(other, text);
       },
     };
-    const sharing = new ControlSharing(clock, controlsOf(known), [channel]);
+    const sharing = new ControlSharing(clock, controlsOf(known), [channel], RULES);
     channels.set(id, channel);
     return { sharing, known };
   };
@@ -145,7 +151,7 @@ async function fleetOfNodes(count: number, loss = 0) {
     const setup = { clock: own as Clock, key: 'a key for the tests', limit };
     const { node, transport } = await createTestPeer(hub.transport(name), setup);
     const known = new Map<string, ControlRecord>();
-    const sharing = new ControlSharing(own, controlsOf(known), [node.channel]);
+    const sharing = new ControlSharing(own, controlsOf(known), [node.channel], RULES);
     await clock.advanceAsync(500);
     return { clock: own, node, transport, sharing, known };
   };

@@ -8,7 +8,7 @@
  *     all records in turn, some each second ──▶ a lost datagram is made up for
  *
  * A record that arrives twice changes nothing: the newer of two with the same id wins. So what is sent to all needs no
- * acknowledgement.
+ * acknowledgement. Messages are signed with the admin token (control-auth.ts): without one, nothing is sent or requested.
  */
 
 import type { FleetChannel } from '../../backends/daemon-backend.ts';
@@ -16,6 +16,7 @@ import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { completesWithin } from '../../core/deadline.ts';
 import { tryParseJson } from '../../core/json.ts';
 import { isRecord } from '../../core/options.ts';
+import type { SharingRules } from './control-auth.ts';
 import { messagesOf, recordsOf, sharingProblemOf, timedMessage } from './control-message.ts';
 import type { ControlRecord } from './control-record.ts';
 import { ControlTransfer } from './control-transfer.ts';
@@ -29,10 +30,18 @@ const MESSAGES_PER_INTERVAL = 8;
 /** How long a starting daemon waits for the controls of its peers. */
 const JOIN_TIMEOUT_MS: Millis = 5000;
 
+/** A signed message that is older was recorded, and is sent again by a program without the token. */
+const MAX_AGE_MS: Millis = 86_400_000;
+
+const NO_TOKEN = 'this daemon has no admin.token';
+const NOT_SIGNED = 'it is not signed with the admin token of this daemon';
+const TOO_OLD = 'its message is more than a day old, or the clock of its sender is behind by more';
+
 export class ControlSharing {
   readonly #clock: Clock;
   readonly #controls: Pick<Controls, 'records' | 'merge'>;
   readonly #channels: readonly FleetChannel[];
+  readonly #rules: SharingRules;
   readonly #transfers: readonly ControlTransfer[];
   #next = 0;
   #cancel = (): void => {};
@@ -41,13 +50,15 @@ export class ControlSharing {
     clock: Clock,
     controls: Pick<Controls, 'records' | 'merge'>,
     channels: readonly FleetChannel[],
+    rules: SharingRules,
   ) {
     this.#clock = clock;
     this.#controls = controls;
-    this.#channels = channels;
-    this.#transfers = channels.map((channel) => {
-      const transfer = new ControlTransfer(clock, controls, channel);
-      channel.onText = (text, from) => this.#receive(text, from, transfer);
+    this.#rules = rules;
+    this.#channels = channels.map((channel) => this.#signing(channel));
+    this.#transfers = channels.map((channel, n) => {
+      const transfer = new ControlTransfer(clock, controls, this.#channels[n], rules);
+      channel.onText = (text, from) => this.#receive(text, from, channel, transfer);
       channel.onResume = () => transfer.resume();
       return transfer;
     });
@@ -63,12 +74,12 @@ export class ControlSharing {
 
   /** Sends records that were set here. */
   send(records: readonly ControlRecord[]): void {
-    for (const { text } of messagesOf(records)) this.#broadcast(text);
+    for (const { text } of messagesOf(records, this.#rules)) this.#broadcast(text);
   }
 
   /** Why the peers do not get a record, if there are any; undefined if they do. */
   problemOf(record: ControlRecord): string | undefined {
-    return this.#channels.length === 0 ? undefined : sharingProblemOf(record);
+    return this.#channels.length === 0 ? undefined : sharingProblemOf(record, this.#rules);
   }
 
   close(): void {
@@ -81,12 +92,32 @@ export class ControlSharing {
     for (const channel of this.#channels) channel.send(text);
   }
 
-  #receive(text: string, from: number, transfer: ControlTransfer): void {
-    const message = tryParseJson(text);
+  /** The channel for signed messages; without a token it has no peers. */
+  #signing({ send, peers }: FleetChannel): FleetChannel {
+    const { operator } = this.#rules;
+    return {
+      onText: undefined,
+      peers: () => (operator() ? peers() : []),
+      send(text, to) {
+        const key = operator();
+        if (key) send(key.sign(text), to);
+      },
+    };
+  }
+
+  #receive(signed: string, from: number, channel: FleetChannel, transfer: ControlTransfer): void {
+    const key = this.#rules.operator();
+    const text = key?.verify(signed);
+    const message = tryParseJson(text ?? signed.slice(signed.search(/[[{]/)));
+    const now = this.#clock.now();
+    const [first] = Array.isArray(message) ? message : [message];
+    const isOld = isRecord(first) && now - Number(first.now) > MAX_AGE_MS;
+    const problem = !key ? NO_TOKEN : text === undefined ? NOT_SIGNED : isOld ? TOO_OLD : undefined;
+    const sender = { peer: channel.nameOf?.(from) ?? `node ${from}`, problem };
     if (Array.isArray(message)) {
-      transfer.noteDaemon(from);
-      this.#controls.merge(recordsOf(message, this.#clock.now()));
-    } else if (isRecord(message)) transfer.receive(message, from);
+      if (!problem) transfer.noteDaemon(from);
+      this.#controls.merge(recordsOf(message, now), sender);
+    } else if (isRecord(message)) transfer.receive(message, from, sender);
   }
 
   #schedule(): void {
@@ -101,8 +132,11 @@ export class ControlSharing {
   #sendSome(): void {
     const { records } = this.#controls;
     if (this.#next >= records.length) this.#next = 0;
-    const messages = messagesOf(records, { from: this.#next, most: MESSAGES_PER_INTERVAL });
-    if (messages.length === 0) this.#next = 0; // the rest is too long
+    const messages = messagesOf(records, this.#rules, {
+      from: this.#next,
+      most: MESSAGES_PER_INTERVAL,
+    });
+    if (messages.length === 0) this.#next = 0; // the rest is not for peers
     for (const { text, taken } of messages) {
       this.#next += taken;
       this.#broadcast(text);

@@ -61,7 +61,7 @@ export class ControlTable {
   };
   readonly #bansByKey = new Map<string, Ban>();
   readonly #bansByPattern = new Map<string, Ban>();
-  #patternIndex: PatternIndex<Ban> | undefined;
+  #patternIndexes: { all?: PatternIndex<Ban>; own?: PatternIndex<Ban> } = {};
   /** By limit and binary key. */
   readonly #overrides = new Map<string, ControlRecord>();
   #cancelExpiry = (): void => {};
@@ -140,14 +140,22 @@ export class ControlTable {
     if (ended.length > 0) this.#listener.onChange();
   }
 
-  banOf(key: string): Ban | undefined {
-    const exact = this.#bansByKey.get(key);
-    if (exact !== undefined || this.#bansByPattern.size === 0) return exact;
-    this.#patternIndex ??= PatternIndex.of(
-      [...this.#bansByPattern.values()],
+  /** The ban of a key. `isShared` says whether peers share a limit that applies to it: otherwise their bans do not. */
+  banOf(key: string, isShared = () => true): Ban | undefined {
+    const ban = this.#bansByKey.get(key) ?? this.#patternBanOf(key, 'all');
+    const isForeign = ban?.record.isFromPeer && !isShared();
+    return isForeign ? this.#patternBanOf(key, 'own') : ban;
+  }
+
+  #patternBanOf(key: string, which: 'all' | 'own'): Ban | undefined {
+    if (this.#bansByPattern.size === 0) return undefined;
+    this.#patternIndexes[which] ??= PatternIndex.of(
+      [...this.#bansByPattern.values()].filter(
+        ({ record }) => which === 'all' || !record.isFromPeer,
+      ),
       ({ pattern }) => pattern,
     );
-    return this.#patternIndex.best(key);
+    return this.#patternIndexes[which].best(key);
   }
 
   overrideOf(limit: string, key: string): ControlRecord | undefined {
@@ -178,7 +186,7 @@ export class ControlTable {
       const ban = { record, pattern };
       if (pattern.exactKey === undefined) this.#bansByPattern.set(key, ban);
       else this.#bansByKey.set(pattern.exactKey, ban);
-      this.#patternIndex = undefined;
+      this.#patternIndexes = {};
     } else if (kind === 'override') this.#overrides.set(overrideIndexOf(record), record);
     this.#listener.onSet(record, known);
     return pattern;
@@ -212,7 +220,7 @@ export class ControlTable {
       const { exactKey } = pattern ?? controlPatternOf(record);
       if (exactKey === undefined) this.#bansByPattern.delete(key);
       else this.#bansByKey.delete(exactKey);
-      this.#patternIndex = undefined;
+      this.#patternIndexes = {};
     } else if (kind === 'override') this.#overrides.delete(overrideIndexOf(record));
   }
 

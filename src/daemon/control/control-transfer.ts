@@ -19,9 +19,10 @@
 
 import type { FleetChannel } from '../../backends/daemon-backend.ts';
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
+import type { SharingRules } from './control-auth.ts';
 import { clockDifference, messagesOf, onLocalClock } from './control-message.ts';
 import type { ControlRecord } from './control-record.ts';
-import type { Controls } from './controls.ts';
+import type { Controls, Sender } from './controls.ts';
 import { ReturnedPeers } from './returned-peers.ts';
 
 /** A request is repeated if its pages do not arrive, and a source that sends none is replaced. */
@@ -74,6 +75,7 @@ export class ControlTransfer {
   readonly #clock: Clock;
   readonly #controls: Pick<Controls, 'records' | 'merge'>;
   readonly #channel: FleetChannel;
+  readonly #rules: SharingRules;
   #fetch: Fetch | undefined;
   /** The records in the order in which they are sent, as of the last request for the first page. */
   #sorted: readonly ControlRecord[] = [];
@@ -85,10 +87,16 @@ export class ControlTransfer {
   /** When peers were alive last. */
   #aliveAt: Millis | undefined;
 
-  constructor(clock: Clock, controls: Pick<Controls, 'records' | 'merge'>, channel: FleetChannel) {
+  constructor(
+    clock: Clock,
+    controls: Pick<Controls, 'records' | 'merge'>,
+    channel: FleetChannel,
+    rules: SharingRules,
+  ) {
     this.#clock = clock;
     this.#controls = controls;
     this.#channel = channel;
+    this.#rules = rules;
   }
 
   /** To be called every second. Requests controls from peers that were found after the start, and from those that are back. */
@@ -150,10 +158,15 @@ export class ControlTransfer {
     this.#returned.noteDaemon(id);
   }
 
-  receive(message: Readonly<Record<string, unknown>>, from: number): void {
-    this.#returned.noteDaemon(from);
+  receive(message: Readonly<Record<string, unknown>>, from: number, sender: Sender): void {
+    if (!sender.problem) this.#returned.noteDaemon(from);
+    if (Array.isArray(message.records)) {
+      const records = onLocalClock(message.records, message.now, this.#clock.now());
+      this.#controls.merge(records, sender);
+    }
+    if (sender.problem) return;
     if ('wanted' in message) this.#sendPages(message, from);
-    else if (Array.isArray(message.records)) this.#receivePage(message, message.records, from);
+    else if (Array.isArray(message.records)) this.#receivePage(message, from);
   }
 
   #fetchFrom(source: number, since?: Millis): Promise<Outcome> {
@@ -185,13 +198,8 @@ export class ControlTransfer {
     fetch.cancelRetry = schedule(this.#clock, at, retry, false);
   }
 
-  /** Takes over the records of any page; those without a gap before them move the cursor. */
-  #receivePage(
-    { at, next, joining, now }: Readonly<Record<string, unknown>>,
-    records: readonly unknown[],
-    from: number,
-  ): void {
-    this.#controls.merge(onLocalClock(records, now, this.#clock.now()));
+  /** Pages without a gap before them move the cursor. */
+  #receivePage({ at, next, joining }: Readonly<Record<string, unknown>>, from: number): void {
     const fetch = this.#fetch;
     if (fetch?.source !== from) return;
     const start = cursorIn(at);
@@ -224,7 +232,7 @@ export class ControlTransfer {
     const [setAt, skipped] = start ?? [first, 0];
     let from = firstSetAt(this.#sorted, setAt) + skipped;
     let at = start;
-    const pages = messagesOf(this.#sorted, { from, most: PAGES_PER_REQUEST });
+    const pages = messagesOf(this.#sorted, this.#rules, { from, most: PAGES_PER_REQUEST });
     if (pages.length === 0) pages.push({ text: '[]', taken: this.#sorted.length - from });
     for (const { text, taken } of pages) {
       from += taken;

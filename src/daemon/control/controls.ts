@@ -19,6 +19,7 @@ import { addressKeyOf, matchedKeyOf } from '../keys/counted-key.ts';
 import type { LimiterEntry } from '../router/limiter-registry.ts';
 import type { Router } from '../router/router.ts';
 import type { AppliedOverride, RouteControls } from '../router/routes.ts';
+import type { SharingRules } from './control-auth.ts';
 import type { ControlJournal, SaveResult } from './control-journal.ts';
 import {
   binaryKeyOf,
@@ -39,6 +40,7 @@ import { ControlTable } from './control-table.ts';
 import { forgetKey, type ResetResult } from './key-reset.ts';
 import { type OverrideContext, OverrideLimiters } from './override-limiters.ts';
 import { readOverrideRule, validRule } from './override-rule.ts';
+import { PeerControlLog } from './peer-control-log.ts';
 
 /** The fields of a request, as parsed from a query, a form, JSON or RESP. */
 export type ControlFields = Readonly<Record<string, unknown>>;
@@ -46,7 +48,16 @@ export type ControlFields = Readonly<Record<string, unknown>>;
 /** How long peers can learn of a reset. A daemon that is away for longer keeps the consumption it knows. */
 const RESET_SHARED_MS: Millis = 30_000;
 
-export interface ControlsContext extends OverrideContext {
+/** The peer that has sent records, and why they are rejected, if they are. */
+export interface Sender {
+  readonly peer: string;
+  readonly problem?: string | undefined;
+}
+
+const NOT_SHARED = 'peers do not share its limit here';
+const UNUSABLE = 'no limit here can have it';
+
+export interface ControlsContext extends OverrideContext, SharingRules {
   readonly clock: Clock;
   /** Called with records that were set here, for peers. */
   readonly share?: (records: readonly ControlRecord[]) => void;
@@ -63,11 +74,13 @@ export class Controls implements RouteControls {
   readonly #startedAt: Millis;
   #lastSetAt: Millis = 0;
   readonly #overrides: OverrideLimiters;
+  readonly #peerLog: PeerControlLog;
 
   constructor(context: ControlsContext) {
     this.#context = context;
     this.#overrides = new OverrideLimiters(context, () => this.#router);
     this.#startedAt = context.clock.now();
+    this.#peerLog = new PeerControlLog(context.log, context.clock);
     this.#table = new ControlTable(context.clock, {
       onSet: (record, replaced) => this.#overrides.begin(record, replaced),
       onEnd: (record) => this.#overrides.end(record),
@@ -160,7 +173,7 @@ export class Controls implements RouteControls {
     const until = this.#context.clock.now() + RESET_SHARED_MS;
     const id = { kind: 'reset', ...target, limit } as const;
     const setAt = this.#nextSetAt(this.#table.recordOf(id)?.setAt);
-    const record = { ...id, until, setAt };
+    const record = { ...id, until, setAt, by: this.#context.operator()?.id };
     this.#put([record]); // at the instant at which limits of this process forget the key
     const result = await forgetKey(this.#context, this.#router, record);
     const { reset, failed, shared } = result;
@@ -205,21 +218,42 @@ export class Controls implements RouteControls {
   }
 
   /** Takes over records of a snapshot or of a peer; the newer of two wins. What is invalid is left out. */
-  merge(records: readonly unknown[]): void {
+  merge(records: readonly unknown[], sender?: Sender): void {
     const now = this.#context.clock.now();
     const newer = records
       .filter(isControlRecord)
       .map((record) => recordAt(withinMaxDuration(record, now), now))
       .filter((record) => this.#table.isNewer(record));
-    const valid = newer.filter((record) => this.#isUsable(record));
+    const received = sender ? newer.map((record) => this.#ofPeer(record)) : newer;
+    const valid = received.filter((record) => {
+      const problem = sender?.problem ?? this.#problemOf(record);
+      if (problem !== undefined && sender) this.#peerLog.add(record, sender.peer, problem);
+      return problem === undefined;
+    });
     try {
       const resets = valid.filter(({ kind }) => kind === 'reset');
-      this.#put(valid.filter((record) => !resets.includes(record)));
-      for (const reset of this.#unseenResets(resets))
-        void forgetKey(this.#context, this.#router, reset);
+      const put = this.#put(valid.filter((record) => !resets.includes(record)));
+      const unseen = this.#unseenResets(resets);
+      for (const reset of unseen)
+        void forgetKey(this.#context, this.#router, reset, this.#entriesFor(reset));
+      if (sender) for (const record of [...put, ...unseen]) this.#peerLog.add(record, sender.peer);
     } catch (error) {
       this.#context.log('warn', 'controls not taken over', { reason: errorMessageOf(error) });
     }
+  }
+
+  /** A ban of this daemon's operator keeps its scope if a peer replaces it. */
+  #ofPeer(record: ControlRecord): ControlRecord {
+    const known = record.kind === 'ban' ? this.#table.find(record) : undefined;
+    const isFromPeer = known && !known.isFromPeer ? undefined : true;
+    return { ...record, by: this.#context.operator()?.id, isFromPeer };
+  }
+
+  /** The limiters in which a reset acts. */
+  #entriesFor({ isFromPeer }: ControlRecord): readonly LimiterEntry[] {
+    const { registry, sharedLimits } = this.#context;
+    if (!isFromPeer) return registry.all;
+    return registry.all.filter(({ name }) => sharedLimits().has(name.split('[', 1)[0]));
   }
 
   /** Resets by peers since this daemon started, each once. */
@@ -239,18 +273,13 @@ export class Controls implements RouteControls {
   repeatResets(resets: readonly ControlRecord[]): void {
     const isLocal = ({ limiter }: LimiterEntry): boolean => limiter instanceof SyncLimiter;
     for (const reset of resets)
-      void forgetKey(
-        this.#context,
-        this.#router,
-        reset,
-        this.#context.registry.all.filter(isLocal),
-      );
+      void forgetKey(this.#context, this.#router, reset, this.#entriesFor(reset).filter(isLocal));
   }
 
   /** The limits have changed: overrides of limits that are gone, or that can no longer have the rule, end. */
   applyConfig(): void {
     for (const record of this.#table.active) {
-      if (record.kind !== 'override' || this.#isUsable(record)) continue;
+      if (record.kind !== 'override' || this.#problemOf(record) === undefined) continue;
       const { key, limit = '' } = record;
       this.#context.log('warn', 'run-time override ends with its limit', { key, limit });
       this.#remove(record);
@@ -267,8 +296,10 @@ export class Controls implements RouteControls {
     return this.#table.size === 0;
   }
 
-  banOf(key: string) {
-    const ban = this.#table.banOf(key);
+  banOf(key: string, limits: () => readonly LimitConfig[]) {
+    const isShared = (): boolean =>
+      limits().some(({ name }) => this.#context.sharedLimits().has(name));
+    const ban = this.#table.banOf(key, isShared);
     if (!ban) return undefined;
     const { pattern, record } = ban;
     const retryAfterMs = (): Millis =>
@@ -301,7 +332,8 @@ export class Controls implements RouteControls {
 
   #set(record: Omit<ControlRecord, 'until' | 'setAt'>, forMs: Millis): ControlRecord {
     const setAt = this.#nextSetAt(this.#table.recordOf(record)?.setAt);
-    const given = { ...record, until: this.#context.clock.now() + forMs, setAt };
+    const by = this.#context.operator()?.id;
+    const given = { ...record, until: this.#context.clock.now() + forMs, setAt, by };
     const [complete = given] = this.#put([given]);
     const { kind, key, limit, note } = complete;
     const until = new Date(complete.until).toISOString();
@@ -314,7 +346,9 @@ export class Controls implements RouteControls {
   #remove(record: ControlId): boolean {
     const known = this.#table.find(record);
     if (!known) return false;
-    const removal = removalOf(known, this.#nextSetAt(known.setAt));
+    const by = this.#context.operator()?.id;
+    const own = { ...known, by, isFromPeer: undefined };
+    const removal = removalOf(own, this.#nextSetAt(known.setAt));
     this.#put([removal]);
     this.#share(removal);
     const { kind, key, limit } = known;
@@ -343,16 +377,18 @@ export class Controls implements RouteControls {
     return this.#lastSetAt;
   }
 
-  /** False for a pattern or a rule that is invalid here, such as one for a limit that this daemon does not have. */
-  #isUsable(record: ControlRecord): boolean {
-    const { kind, limit, rule, isRemoved } = record;
+  /** Why a record has no place here, such as one for a limit that this daemon does not have. */
+  #problemOf(record: ControlRecord): string | undefined {
+    const { kind, limit, rule, isRemoved, isFromPeer } = record;
     try {
       if (kind === 'ban') controlPatternOf(record);
-      if (kind !== 'override' || isRemoved) return true;
+      if (isFromPeer && limit !== undefined && !this.#context.sharedLimits().has(limit))
+        return NOT_SHARED;
+      if (kind !== 'override' || isRemoved) return undefined;
       const config = this.#context.limits().find(({ name }) => name === limit);
-      return config !== undefined && config.per === 'key' && validRule(rule, config) !== undefined;
+      return config?.per === 'key' && validRule(rule, config) !== undefined ? undefined : UNUSABLE;
     } catch (error) {
-      if (error instanceof ConfigError) return false;
+      if (error instanceof ConfigError) return UNUSABLE;
       throw error;
     }
   }

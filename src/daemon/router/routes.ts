@@ -59,7 +59,8 @@ export interface AppliedOverride {
 /** What operators set at run time; it comes before the configuration. */
 export interface RouteControls {
   readonly isEmpty: boolean;
-  banOf(key: string): StaticVerdict | undefined;
+  /** `limits` are those that apply to the key: a ban of a peer acts only in limits that peers share. */
+  banOf(key: string, limits: () => readonly LimitConfig[]): StaticVerdict | undefined;
   /** `plan` is the one that the request names. */
   overrideOf(limit: LimitConfig, key: string, plan?: string): AppliedOverride | undefined;
 }
@@ -254,7 +255,8 @@ export class RouteTable {
     const key = matchedKeyOf(sent);
     const specific = this.#specific.best(key)?.indexed;
     const named = namedLimit ?? specific;
-    const global = this.#controls.banOf(key) ?? listVerdict(this.#config, key);
+    const limits = () => this.#limitsOf(key, named).map(({ limit }) => limit);
+    const global = this.#controls.banOf(key, limits) ?? listVerdict(this.#config, key);
     if (global) return this.#counted(staticRoute(global), sent);
     const counting: IndexedLimit[] = [];
     let exempt: StaticVerdict | undefined;
