@@ -308,6 +308,54 @@ describe('TLS', () => {
     expect(plain).not.toContain('OK');
   });
 
+  test.each([
+    ['a variable', { SLUICE_HTTP: '0.0.0.0:0' }, [], 'SLUICE_HTTP'],
+    [
+      'a variable for a listener that the file turns off',
+      { SLUICE_RESP: '127.0.0.1:0' },
+      [],
+      'SLUICE_RESP',
+    ],
+    ['a flag', {}, ['--http', '127.0.0.1:0'], '--http'],
+  ])(
+    'is not dropped by %s: serve and config check name both places',
+    async (_, env, flags, source) => {
+      const config = place().file(
+        'sluice.yaml',
+        `listen:\n  line: off\n  resp: off\n  http: { at: '127.0.0.1:0', tls: { ${files} } }\n`,
+      );
+      const field = source === 'SLUICE_RESP' ? 'resp' : 'http';
+      const places = new RegExp(
+        `sluice\\.yaml:\\d+:\\d+: ${source} .*listen\\.${field}.*--override`,
+      );
+      await expect(start(['--config', config, ...flags], env)).rejects.toThrow(places);
+      const checked = spawnSync(
+        process.execPath,
+        ['dist/bin/sluice.js', 'config', 'check', config, ...flags],
+        { encoding: 'utf8', env: { ...process.env, ...env } },
+      );
+      expect(checked).toMatchObject({ status: 1, stderr: expect.stringMatching(places) });
+      const daemon = await start(['--config', config, ...flags, '--override'], env);
+      if (field === 'http')
+        expect((await fetch(`http://${daemon.addresses.http[0]}/healthz`)).status).toBe(200);
+      else expect(daemon.addresses.resp).toHaveLength(1);
+    },
+  );
+
+  test('a reload of a file that now has TLS is refused while a variable sets the listener without', async () => {
+    const file = place();
+    const config = file.file('sluice.yaml', 'limits: {}\n');
+    const daemon = await start(['--config', config], {
+      SLUICE_LINE: '127.0.0.1:0',
+      SLUICE_RESP: 'off',
+      SLUICE_HTTP: 'off',
+    });
+    file.file('sluice.yaml', `listen: { line: { at: '127.0.0.1:0', tls: { ${files} } } }\n`);
+    daemon.signal('SIGHUP');
+    await daemon.waitForLog(/reload failed.*SLUICE_LINE/);
+    expect(await exchange(daemon.addresses.line[0], 'alice\n')).toBe('OK\n');
+  });
+
   test('a missing file is an error in one line', async () => {
     const config = place().file(
       'sluice.yaml',

@@ -36,6 +36,15 @@ afterAll(fixture.end);
 const { version } = JSON.parse(readFileSync('package.json', 'utf8'));
 const LOOPBACK = ['--line', '127.0.0.1:0', '--resp', '127.0.0.1:0', '--http', '127.0.0.1:0'];
 
+const HTTPS = "{ at: '0.0.0.0:8443', tls: { cert: a.crt, key: a.key } }";
+
+/** `sluice config check` of the build. */
+const checkConfig = (file: string, env: NodeJS.ProcessEnv) =>
+  spawnSync(process.execPath, ['dist/bin/sluice.js', 'config', 'check', file], {
+    encoding: 'utf8',
+    env: { PATH: process.env.PATH, ...env },
+  });
+
 describe('deploy/docker/Dockerfile', () => {
   const text = readFileSync('deploy/docker/Dockerfile', 'utf8');
   const instructions = DockerfileParser.parse(text).getInstructions();
@@ -70,6 +79,24 @@ describe('deploy/docker/Dockerfile', () => {
       expect(existsSync(source), source).toBe(true);
       expect(ignored).toContain(`!${source}`);
     }
+  });
+
+  test('a mounted configuration keeps its listeners: its variables replace none', () => {
+    const env = Object.fromEntries(
+      argumentsOf('ENV').flatMap((args) => args.map((each) => each.split('=') as [string, string])),
+    );
+    const file = fixture
+      .place()
+      .file('sluice.yaml', `listen: { line: off, resp: off, http: ${HTTPS} }\n`);
+    const { status, stdout } = checkConfig(file, env);
+    expect({ status, stdout }).toEqual({
+      status: 0,
+      stdout: expect.stringMatching(/line {2}off\n {2}resp {2}off\n {2}http {2}0\.0\.0\.0:8443\n$/),
+    });
+    const [shipped = ''] = argumentsOf('COPY').find((args) => args[1] === env.SLUICE_CONFIG) ?? [];
+    expect(checkConfig(shipped, env).stdout).toMatch(
+      /line {2}0\.0\.0\.0:7610\n {2}resp {2}0\.0\.0\.0:7611\n {2}http {2}0\.0\.0\.0:7612\n$/,
+    );
   });
 
   const [nodeOfImage, ...otherImages] = new Set(
@@ -152,6 +179,8 @@ test('compose.yaml: builds the Dockerfile, with a root file system that is read-
   const { services } = parse(readFileSync('compose.yaml', 'utf8'));
   expect(existsSync(services.sluice.build.dockerfile)).toBe(true);
   expect(services.sluice.read_only).toBe(true);
+  const [mounted = ''] = services.sluice.volumes[0].split(':');
+  expect(checkConfig(mounted, services.sluice.environment).stdout).toContain('http  0.0.0.0:7612');
 });
 
 describe('deploy/helm/sluice', () => {
@@ -231,6 +260,7 @@ describe('deploy/helm/sluice', () => {
     values.tolerations = [{ key: 'edge', operator: 'Exists' }];
     values.affinity = { podAntiAffinity: {} };
     values.podAnnotations = { team: 'limits' };
+    values.tls.secretName = 'edge-tls';
   };
 
   test('objects have the fields and types of the API of Kubernetes, and no others', async () => {
@@ -251,6 +281,59 @@ describe('deploy/helm/sluice', () => {
       tolerations: [{ key: 'edge', operator: 'Exists' }],
     });
     expect(JSON.stringify(spec)).not.toContain('"name":"edge-sluice","key"');
+  });
+
+  /** The configuration and the variables of the rendered objects, as the daemon reads them. */
+  function checkRendered(objects: ReturnType<typeof render>) {
+    const text = objects.get('ConfigMap edge-sluice').data['sluice.yaml'];
+    const [container] = objects.get('StatefulSet edge-sluice').spec.template.spec.containers;
+    const env = Object.fromEntries(
+      container.env.map(({ name, value = 'a-key-of-all-the-daemons' }: Record<string, string>) => [
+        name,
+        value,
+      ]),
+    );
+    return { ...checkConfig(fixture.place().file('sluice.yaml', text), env), text, container };
+  }
+
+  test('listeners: on all addresses of the pod, and those of `config.listen` in their place', () => {
+    expect(checkRendered(render(withKey)).stdout).toMatch(
+      /line {2}0\.0\.0\.0:7610\n {2}resp {2}0\.0\.0\.0:7611\n {2}http {2}0\.0\.0\.0:7612\n/,
+    );
+    const own = render((values) => {
+      withKey(values);
+      values.config.listen = { line: 'off', resp: 'off', http: parse(HTTPS) };
+    });
+    const { status, stdout } = checkRendered(own);
+    expect({ status, stdout }).toEqual({
+      status: 0,
+      stdout: expect.stringMatching(/line {2}off\n {2}resp {2}off\n {2}http {2}0\.0\.0\.0:8443\n/),
+    });
+  });
+
+  test('tls.secretName: mounts the certificates, and every listener, probe and monitor uses TLS', () => {
+    const objects = render((values) => {
+      withKey(values);
+      values.tls.secretName = 'edge-tls';
+      values.serviceMonitor.enabled = true;
+    });
+    const { status, text, container } = checkRendered(objects);
+    expect(status).toBe(0);
+    const { volumes } = objects.get('StatefulSet edge-sluice').spec.template.spec;
+    const mount = container.volumeMounts.find(({ name }: { name: string }) => name === 'tls');
+    expect(volumes).toContainEqual({ name: 'tls', secret: { secretName: 'edge-tls' } });
+    for (const protocol of ['line', 'resp', 'http'])
+      expect(parse(text).listen[protocol].tls).toEqual({
+        cert: `${mount.mountPath}/tls.crt`,
+        key: `${mount.mountPath}/tls.key`,
+      });
+    for (const probe of ['livenessProbe', 'readinessProbe', 'startupProbe'])
+      expect(container[probe].httpGet.scheme).toBe('HTTPS');
+    const [endpoint] = objects.get('ServiceMonitor edge-sluice').spec.endpoints;
+    expect(endpoint).toMatchObject({
+      scheme: 'https',
+      tlsConfig: { ca: { secret: { name: 'edge-tls' } }, serverName: 'edge-sluice.limits.svc' },
+    });
   });
 
   test('peers without a key: refuses to render, and names the value', () => {

@@ -54,6 +54,23 @@ describe('sluice config check', () => {
     expect(sluice('explain', 'alice', '--config', file)).toMatchObject({ code: 0, err: '' });
   });
 
+  test('reads the options and variables of serve, and refuses those that weaken the file', () => {
+    const file = place.file('own.yaml', 'listen: { http: 127.0.0.1:1 }');
+    vi.stubEnv('SLUICE_HTTP', '0.0.0.0:2');
+    onTestFinished(() => void vi.unstubAllEnvs());
+    const { code, err } = sluice('config', 'check', file);
+    expect(code).toBe(1);
+    expect(err).toMatch(
+      /own.yaml:1:\d+: SLUICE_HTTP \(0.0.0.0:2\) would weaken `listen.http`, which is 127.0.0.1:1: change one of them, or allow it with --override/,
+    );
+    expect(sluice('config', 'check', file, '--http', '127.0.0.1:3').out).toMatch(
+      /http {2}127.0.0.1:3$/,
+    );
+    expect(sluice('config', 'check', file, '--override').out).toMatch(/http {2}0.0.0.0:2$/);
+    expect(sluice('config', 'check', file, '--override', '--rate', '9/x').err).toContain('--rate');
+    expect(sluice('explain', 'alice', '--config', file)).toMatchObject({ code: 0 });
+  });
+
   test('prints the address where groups lend', () => {
     const text = `groups: { self: a, groups: { a: {}, b: { at: "http://b" } }, key: ${KEY}, listen: 7614 }`;
     const { out } = sluice('config', 'check', place.file('groups.yaml', text));

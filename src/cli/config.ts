@@ -1,5 +1,6 @@
 import { formatListenAddress } from '../core/listen-address.ts';
 import type { BackendModule } from '../daemon/backends/registry.ts';
+import { loadConfig } from '../daemon/config/file.ts';
 import { type Config, listenAddressesOf } from '../daemon/config/read.ts';
 import { alignColumns } from './chart/table.ts';
 import {
@@ -13,24 +14,26 @@ import {
   readTextFile,
   type Terminal,
 } from './framework/command.ts';
-import { loadWithEnvironment } from './framework/configuration.ts';
+import { configFlags, overridesOf } from './framework/configuration.ts';
 
 const checkCommand = (modules: readonly BackendModule[]): Command => ({
-  help: `usage: sluice config check FILE
+  help: `usage: sluice config check FILE [options]
 
-Reads a configuration as \`serve\` would, environment variables included, and prints its mistakes:
-line, field, what was expected. Up to 20 mistakes at once.
+Reads a configuration as \`serve\` would, with its environment variables and options (sluice serve --help), and
+prints its mistakes: line, field, what was expected. Up to 20 mistakes at once.
 Starts nothing and connects to nothing.
 
 Exit code 0 if the file is valid, 1 if it is not, 2 if it cannot be read.
 
-example:
-  sluice config check sluice.yaml`,
+examples:
+  sluice config check sluice.yaml
+  sluice config check sluice.yaml --http 0.0.0.0:7612`,
 
   run(args, terminal) {
-    const file = onlyPositional(readArgs(args, {}).positionals, 'file');
+    const { positionals, values } = readArgs(args, configFlags(modules));
+    const file = onlyPositional(positionals, 'file');
     readTextFile(file); // a file that cannot be read is a usage error, not an invalid configuration
-    const loaded = loadWithEnvironment(file, modules);
+    const loaded = loadConfig(file, overridesOf(values, modules), modules);
     if ('config' in loaded) {
       printSummary(file, loaded.config, terminal);
       return EXIT_OK;

@@ -3,13 +3,7 @@ import { systemClock } from '../core/clock.ts';
 import { formatListenAddress, type ListenAddress } from '../core/listen-address.ts';
 import { createLog, type Log, type LogSettings } from '../core/log.ts';
 import type { BackendModule } from '../daemon/backends/registry.ts';
-import {
-  type ConfigOverride,
-  fromEnvironment,
-  fromFlags,
-  loadConfig,
-  variableNames,
-} from '../daemon/config/file.ts';
+import { loadConfig, variableNames } from '../daemon/config/file.ts';
 import { loadInThread } from '../daemon/config/load-thread.ts';
 import type { Config } from '../daemon/config/read.ts';
 import { Daemon } from '../daemon/daemon.ts';
@@ -23,15 +17,17 @@ import {
   countOf,
   EXIT_CANNOT_RUN,
   EXIT_OK,
-  type FlagValues,
-  LIST,
-  numberFlag,
-  parseFlagValue,
   readFlags,
   TEXT,
   type Terminal,
 } from './framework/command.ts';
-import { configPath, requireConfig } from './framework/configuration.ts';
+import {
+  backendFlags,
+  configFlags,
+  configPath,
+  overridesOf,
+  requireConfig,
+} from './framework/configuration.ts';
 import { logWarnings } from './framework/log-warnings.ts';
 import { connectServiceManager } from './framework/service-manager.ts';
 
@@ -62,6 +58,9 @@ ${backendFlags(modules).map(formatFlagHelp).join('')}\
   --log text|json     format of the log, which goes to standard error
   --log-level LEVEL   debug, info (default), warn or error: lines of lower levels are left out
 
+  --override          allows options and variables that weaken what the file says: a listener
+                      without its TLS, open to more hosts, or not in the file
+
 Precedence: options, then environment variables, then the file. The variables are
 ${wrapWords(variableNames(modules).join(', '))}.
 
@@ -76,25 +75,9 @@ examples:
 
   async run(args, terminal) {
     inlineMore();
-    const flags = readFlags(args, {
-      config: TEXT,
-      line: LIST,
-      resp: LIST,
-      http: LIST,
-      rate: TEXT,
-      burst: TEXT,
-      snapshot: TEXT,
-      workers: TEXT,
-      log: TEXT,
-      'log-level': TEXT,
-      ...Object.fromEntries(backendFlags(modules).map(({ name }) => [name, LIST])),
-    });
+    const flags = readFlags(args, { ...configFlags(modules), config: TEXT });
     const file = configPath(flags.config);
-    const overrides = [
-      ...fromEnvironment(process.env, modules),
-      ...fromFlags(flags, modules),
-      ...limitOverride(flags),
-    ];
+    const overrides = overridesOf(flags, modules);
     const config = requireConfig(loadConfig(file, overrides, modules));
     const load = () => loadInThread(file, overrides, modules);
     const hasLimitFlags = flags.rate !== undefined || flags.burst !== undefined;
@@ -113,10 +96,6 @@ examples:
   },
 });
 
-/** Flags that backends add. */
-const backendFlags = (modules: readonly BackendModule[]) =>
-  modules.flatMap(({ overrides = [] }) => overrides.flatMap(({ flag }) => flag ?? []));
-
 /** The column in which the help of a flag begins. */
 const HELP_COLUMN = 22;
 
@@ -124,14 +103,6 @@ const formatFlagHelp = ({ name, help }: { name: string; help: string }): string 
   `${`  --${name} ADDRESS`.padEnd(HELP_COLUMN)}${help.replaceAll('\n', `\n${' '.repeat(HELP_COLUMN)}`)}\n`;
 
 const wrapWords = (text: string): string => text.replace(/(.{1,99})(?: |$)/g, '$1\n').trimEnd();
-
-/** `--rate` and `--burst` replace all limits of the configuration. */
-function limitOverride(flags: FlagValues<'rate' | 'burst'>): ConfigOverride[] {
-  if (flags.rate === undefined && flags.burst === undefined) return [];
-  const burst = flags.burst === undefined ? {} : { burst: numberFlag(flags, 'burst', 0) };
-  const value = { default: { bucket: { rate: parseFlagValue(flags.rate ?? '1/s'), ...burst } } };
-  return [{ path: ['limits'], value, source: '--rate and --burst' }];
-}
 
 async function serveUntilStopped(
   config: Config,

@@ -56,6 +56,7 @@ const FUNCTIONS: Readonly<Record<string, (args: readonly Value[], scope: Scope) 
       : String(text),
   sha256sum: ([text]) => createHash('sha256').update(String(text)).digest('hex'),
   eq: ([a, b]) => a === b,
+  hasKey: ([object, name]) => Object.hasOwn(object as object, String(name)),
   not: ([value]) => isEmpty(value),
   required: ([message, value]) => {
     if (isEmpty(value)) throw new Error(String(message));

@@ -1,19 +1,71 @@
 /** Finds and reads the daemon's configuration for commands that need it. */
 
 import type { BackendModule } from '../../daemon/backends/registry.ts';
-import { fromEnvironment, type LoadResult, loadConfig } from '../../daemon/config/file.ts';
+import {
+  type ConfigOverride,
+  fromEnvironment,
+  fromFlags,
+  type LoadResult,
+  loadConfig,
+} from '../../daemon/config/file.ts';
 import type { Config } from '../../daemon/config/read.ts';
-import { CommandError } from './command.ts';
+import {
+  CommandError,
+  type FlagValues,
+  LIST,
+  numberFlag,
+  parseFlagValue,
+  SWITCH,
+  TEXT,
+} from './command.ts';
 
 /** The file of `--config`, or that of the environment. */
 export const configPath = (flag: string | undefined): string | undefined =>
   flag ?? (process.env.SLUICE_CONFIG || undefined);
 
-/** The configuration as `serve` would load it here: secrets often stand in the environment. */
+/** The flags of `serve` that set a part of the configuration. */
+export const configFlags = (modules: readonly BackendModule[]) => ({
+  line: LIST,
+  resp: LIST,
+  http: LIST,
+  rate: TEXT,
+  burst: TEXT,
+  snapshot: TEXT,
+  workers: TEXT,
+  log: TEXT,
+  'log-level': TEXT,
+  override: SWITCH,
+  ...Object.fromEntries(backendFlags(modules).map(({ name }) => [name, LIST])),
+});
+
+/** Flags that backends add. */
+export const backendFlags = (modules: readonly BackendModule[]) =>
+  modules.flatMap(({ overrides = [] }) => overrides.flatMap(({ flag }) => flag ?? []));
+
+/** What environment and flags set, the flags last. */
+export const overridesOf = (
+  flags: FlagValues<'rate' | 'burst'> & { readonly override?: boolean | undefined },
+  modules: readonly BackendModule[],
+): readonly ConfigOverride[] =>
+  [
+    ...fromEnvironment(process.env, modules),
+    ...fromFlags(flags, modules),
+    ...limitOverride(flags),
+  ].map((each) => ({ ...each, isForced: flags.override === true }));
+
+/** `--rate` and `--burst` replace all limits of the configuration. */
+function limitOverride(flags: FlagValues<'rate' | 'burst'>): ConfigOverride[] {
+  if (flags.rate === undefined && flags.burst === undefined) return [];
+  const burst = flags.burst === undefined ? {} : { burst: numberFlag(flags, 'burst', 0) };
+  const value = { default: { bucket: { rate: parseFlagValue(flags.rate ?? '1/s'), ...burst } } };
+  return [{ path: ['limits'], value, source: '--rate and --burst' }];
+}
+
+/** The configuration as `serve --override` would load it here, for commands that open no listener. */
 export const loadWithEnvironment = (
   file: string | undefined,
   modules: readonly BackendModule[],
-): LoadResult => loadConfig(file, fromEnvironment(process.env, modules), modules);
+): LoadResult => loadConfig(file, overridesOf({ override: true }, modules), modules);
 
 /** @throws {CommandError} with all mistakes of the configuration. */
 export function requireConfig(loaded: LoadResult): Config {

@@ -16,6 +16,62 @@ const TWO = 'groups: { eu: {}, us: { at: "http://us:7614" } }';
 const KEYED = 'key: a secret of all regions';
 const GROUPS = `groups: { self: eu, ${TWO}, ${KEYED} }\n`;
 
+describe('precedence', () => {
+  const refusalOf = (text: string, env: NodeJS.ProcessEnv): string | undefined => {
+    const loaded = parseConfigText('sluice.yaml', text, fromEnvironment(env));
+    return 'problems' in loaded ? loaded.problems.join('\n') : undefined;
+  };
+  const TLS = 'tls: { cert: a, key: b }';
+  const HTTP = (value: string): string => `listen: { line: off, http: ${value} }`;
+
+  test.each([
+    ['TLS', HTTP(`{ at: 0.0.0.0:1, ${TLS} }`), '127.0.0.1:1', '0.0.0.0:1 with TLS:'],
+    [
+      'TLS of the only open one',
+      HTTP(`['127.0.0.1:1', { at: 0.0.0.0:2, ${TLS} }]`),
+      '0.0.0.0:2',
+      '127.0.0.1:1, 0.0.0.0:2 with TLS:',
+    ],
+    ['TLS with a mistake', HTTP('{ at: 0.0.0.0:1, tls: { cert: a } }'), '0.0.0.0:1', 'a mistake:'],
+    [
+      'the mode of a socket',
+      HTTP("{ at: /run/a.sock, mode: '600' }"),
+      '/run/a.sock',
+      'with a mode:',
+    ],
+    ['loopback', HTTP('127.0.0.1:1'), '127.0.0.1:1,0.0.0.0:1', 'which is 127.0.0.1:1:'],
+    ['one interface', HTTP('10.0.0.1:1'), '[::]:1', 'which is 10.0.0.1:1:'],
+    ['a Unix socket', HTTP('/run/a.sock'), '127.0.0.1:1', 'which is /run/a.sock:'],
+    ['the default, loopback', 'listen: { line: off }', '0.0.0.0:1', 'which is 127.0.0.1:7612:'],
+    ['off', 'listen: { http: off }', '127.0.0.1:1', 'which is off:'],
+  ])('a variable that weakens %s is an error with both places', (_, text, value, why) => {
+    const refusal = refusalOf(text, { SLUICE_HTTP: value });
+    expect(refusal).toMatch(/^sluice.yaml:1:\d+: SLUICE_HTTP \(\S+\) .*`listen.http`.*--override/);
+    expect(refusal).toContain(why);
+    const forced = fromEnvironment({ SLUICE_HTTP: value }).map((each) => ({
+      ...each,
+      isForced: true,
+    }));
+    expect(parseConfigText('sluice.yaml', text, forced)).toHaveProperty('config');
+  });
+
+  test.each([
+    ['no listeners in the file', 'limits: {}', '0.0.0.0:1'],
+    ['another port', HTTP('127.0.0.1:1'), '127.0.0.1:2'],
+    ['fewer hosts', HTTP('0.0.0.0:1'), '10.0.0.1:1,/run/a.sock'],
+    ['none', HTTP(`{ at: 0.0.0.0:1, ${TLS} }`), 'off'],
+  ])('a variable may set a listener: %s', (_, text, value) => {
+    expect(refusalOf(text, { SLUICE_HTTP: value })).toBeUndefined();
+  });
+
+  test('a variable may not allow keys that no limit matches where the file denies them', () => {
+    expect(refusalOf('unmatched: deny', { SLUICE_UNMATCHED: 'allow' })).toMatch(
+      /^sluice.yaml:1:\d+: SLUICE_UNMATCHED \(allow\) .*--override/,
+    );
+    expect(refusalOf('unmatched: allow', { SLUICE_UNMATCHED: 'deny' })).toBeUndefined();
+  });
+});
+
 describe('configuration', () => {
   test('may be empty: every option has a default, and only loopback listens', () => {
     const { listen, limits, snapshot, unmatched, admin } = configOf('');

@@ -1,5 +1,6 @@
 /**
- * Loads the configuration. Precedence, lowest first: defaults, the YAML file, environment variables, flags.
+ * Loads the configuration. Precedence, lowest first: defaults, the YAML file, environment variables, flags. A variable or a
+ * flag that weakens what the file says is an error.
  *
  * Every error says where its value stands: line and column of the file, or the variable or flag.
  */
@@ -14,6 +15,7 @@ import { lineReader, readBounded } from '../keys/text-file.ts';
 import { comparePositions, isFieldAt, type MergedConfig, mergeIncluded } from './include.ts';
 import { type Config, readConfigInSteps } from './read.ts';
 import type { ReadLists } from './read-lists.ts';
+import { weakenedBy } from './weakened.ts';
 import { formatProblems, formatWithSource, parseYaml } from './yaml-source.ts';
 
 /** A value of an environment variable or a flag. */
@@ -23,6 +25,8 @@ export interface ConfigOverride {
   readonly value: unknown;
   /** Its origin, such as `SLUICE_LINE` or `--line`. */
   readonly source: string;
+  /** With `--override`: it may weaken what the file says. */
+  readonly isForced?: boolean;
 }
 
 /** The values of a configuration, files and overrides merged, and the folder that its paths refer to. */
@@ -174,6 +178,8 @@ function* buildConfig(
   modules: readonly BackendModule[],
   sources?: MergedConfig,
 ): Steps<LoadResult> {
+  const weakened = sources ? weakenings(sources, overrides) : [];
+  if (weakened.length > 0) return { problems: weakened };
   const merged = [...overrides].sort(secretKeysLast).reduce(applyOverride, value);
   const plain = { value: merged, folder: dirname(sources?.file ?? '') };
   const result = yield* readConfigInSteps(merged, modules, lineReader(plain.folder));
@@ -193,6 +199,18 @@ function* buildConfig(
     return secretFields.test(error.field) ? pointed.split('\n', 1)[0] : pointed;
   });
   return { problems };
+}
+
+/** Variables and flags that weaken the files, each with both places; a flag replaces a variable. */
+function weakenings(sources: MergedConfig, overrides: readonly ConfigOverride[]): string[] {
+  const byField = new Map(overrides.map((override) => [override.path.join('.'), override]));
+  return [...byField].flatMap(([field, override]) => {
+    const why = override.isForced ? undefined : weakenedBy(override, sources.value);
+    if (why === undefined) return [];
+    const { source, offset } = sources.locate(field);
+    const message = `${override.source} (${override.value}) would weaken \`${field}\`, ${why}: change one of them, or allow it with --override`;
+    return formatWithSource(source, offset, message);
+  });
 }
 
 /** The first error of each field: later ones follow from it. */

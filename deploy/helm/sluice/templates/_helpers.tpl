@@ -17,6 +17,14 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
+{{- define "sluice.tls" -}}
+{{- if .Values.tls.secretName }}, tls: { cert: /etc/sluice-tls/tls.crt, key: /etc/sluice-tls/tls.key }{{- end -}}
+{{- end -}}
+
+{{- define "sluice.scheme" -}}
+{{- if .Values.tls.secretName }}, scheme: HTTPS{{- end -}}
+{{- end -}}
+
 {{- define "sluice.secret" -}}
 {{ .Values.secrets.existingSecret | default (include "sluice.fullname" .) }}
 {{- end -}}
