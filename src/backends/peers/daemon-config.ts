@@ -1,14 +1,4 @@
-/**
- * The section `peers` of a configuration: one transport, and the options of `sluice/peers`.
- *
- *     peers:
- *       udp: 239.0.0.1:7613                           # a multicast group
- *       udp: [10.0.0.1:7613, 10.0.0.2:7613]           # or a list of nodes, or a name
- *       udp: { group: 239.0.0.1:7613, ttl: 4 }        # or with options of its own
- *       nats: { servers: nats://10.0.0.9:4222, subject: sluice.peers }
- *       redis: { url: redis://10.0.0.9:6379, channel: sluice:peers }
- *       key: at-least-sixteen-characters               # or a list, while it is changed: with `seed`
- */
+/** The section `peers` of a configuration: one transport, and the options of `sluice/peers`. */
 
 import {
   isNonEmptyString,

@@ -1,5 +1,3 @@
-/** Finds and reads the daemon's configuration for commands that need it. */
-
 import type { BackendModule } from '../../daemon/backends/registry.ts';
 import {
   type ConfigOverride,

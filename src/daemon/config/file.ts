@@ -7,15 +7,20 @@
 
 import { dirname } from 'node:path';
 import type { BackendModule, SectionOverride } from '../../backends/daemon-backend.ts';
-import { type ConfigError, errorMessageOf } from '../../core/errors.ts';
+import { ConfigError, errorMessageOf } from '../../core/errors.ts';
+import {
+  formatListenAddress,
+  isLoopback,
+  type ListenAddress,
+  readListenAddresses,
+} from '../../core/listen-address.ts';
 import { isRecord } from '../../core/options.ts';
 import { runAtOnce, type Steps } from '../../core/steps.ts';
 import { BACKENDS } from '../backends/registry.ts';
 import { lineReader, readBounded } from '../keys/text-file.ts';
 import { comparePositions, isFieldAt, type MergedConfig, mergeIncluded } from './include.ts';
-import { type Config, readConfigInSteps } from './read.ts';
+import { type Config, DEFAULT_ADDRESS, readConfigInSteps } from './read.ts';
 import type { ReadLists } from './read-lists.ts';
-import { weakenedBy } from './weakened.ts';
 import { formatProblems, formatWithSource, parseYaml } from './yaml-source.ts';
 
 /** A value of an environment variable or a flag. */
@@ -211,6 +216,48 @@ function weakenings(sources: MergedConfig, overrides: readonly ConfigOverride[])
     const message = `${override.source} (${override.value}) would weaken \`${field}\`, ${why}: change one of them, or allow it with --override`;
     return formatWithSource(source, offset, message);
   });
+}
+
+/** What the override would weaken; undefined: nothing. A file without `listen` says nothing about listeners. */
+function weakenedBy(
+  { path: [section, field], value }: ConfigOverride,
+  file: unknown,
+): string | undefined {
+  if (!isRecord(file)) return undefined;
+  if (section === 'unmatched')
+    return file.unmatched === 'deny' && value !== 'deny' ? 'which is deny' : undefined;
+  if (section !== 'listen' || !isRecord(file.listen)) return undefined;
+  const protocol = field as keyof typeof DEFAULT_ADDRESS;
+  const given = addressesOf(value);
+  if (!given) return undefined; // reported where it is read
+  const said = addressesOf(file.listen[protocol] ?? DEFAULT_ADDRESS[protocol]);
+  if (!said) return 'which has a mistake';
+  const isAsOpen = (address: ListenAddress): boolean =>
+    said.some((each) => openness(each) >= openness(address) && guardOf(each) === '');
+  if (given.every(isAsOpen)) return undefined;
+  const texts = said.map((each) => `${formatListenAddress(each)}${guardOf(each)}`);
+  return `which is ${texts.join(', ') || 'off'}`;
+}
+
+function addressesOf(value: unknown): readonly ListenAddress[] | undefined {
+  try {
+    return readListenAddresses(value, '');
+  } catch (error) {
+    if (error instanceof ConfigError) return undefined;
+    throw error;
+  }
+}
+
+/** What only a file can say of an address. */
+function guardOf(listen: ListenAddress): string {
+  if (listen.kind === 'tcp') return listen.tls ? ' with TLS' : '';
+  return listen.mode === undefined ? '' : ' with a mode';
+}
+
+/** The more hosts can connect, the higher. */
+function openness(listen: ListenAddress): number {
+  if (isLoopback(listen)) return listen.kind === 'unix' ? 0 : 1;
+  return listen.kind === 'tcp' && /^[0.:]+$/.test(listen.host) ? 3 : 2; // 0.0.0.0, ::
 }
 
 /** The first error of each field: later ones follow from it. */

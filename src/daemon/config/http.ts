@@ -1,14 +1,3 @@
-/**
- * Reads the section `http`: where an HTTP check without a key takes it from. Proxies that forward a request's headers
- * need it: nginx auth_request, Traefik ForwardAuth, Caddy forward_auth.
- *
- *     http:
- *       key: { header: x-real-ip }     # or: ip
- *       prefix: 'ip:'                  # prepended to the key
- *       planHeader: x-plan             # set by the proxy: the plan of the key
- *       trustProxy: 1                  # whose X-Forwarded-For is trusted, as in sluice/http
- */
-
 import { type ClientResolver, readTrustProxy } from '../../adapters/http/proxy.ts';
 import { isString } from '../../core/config-helpers.ts';
 import { isRecord, OptionReader } from '../../core/options.ts';

@@ -1,19 +1,4 @@
-/**
- * Reads the section `limits`: each limit has a name, a rule, patterns for its keys, and at most one deciding backend.
- *
- *     limits:
- *       per-client:
- *         bucket: { rate: 10/s, burst: 20 }
- *         match: 'ip:*'
- *         overrides:
- *           - { match: ['ip:10.1.2.3', 'ip:10.9.0.0/16'], bucket: { rate: 100/s } }
- *       total:
- *         bucket: { rate: 1000/s }
- *         per: limit        # one bucket for all keys
- *         always: true      # in addition to the most specific limit
- *
- * Of the limits that match a key the most specific one applies, and with it all that have `always`.
- */
+/** Of the limits that match a key the most specific one applies, and with it all that have `always`. */
 
 import type {
   AnyBackendFactory,

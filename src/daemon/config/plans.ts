@@ -1,13 +1,6 @@
 /**
- * Plans: rules by the name of what a customer has bought, and which key has which plan.
- *
- *     plans: { free: { bucket: { rate: 1/s } }, pro: { bucket: { rate: 100/s } } }
- *     planFile: plans.csv             # `key plan` or `key,plan`, one a line
- *     limits:
- *       api: { bucket: { rate: 1/s }, plans: true }     # or plans of its own
- *
- * The rule of a key's plan replaces the limit's own. An override of the key comes first, then a plan that the request
- * names, then the file.
+ * Plans: rules by the name of what a customer has bought, and which key has which plan. The rule of a key's plan replaces
+ * the limit's own. An override of the key comes first, then a plan that the request names, then the file.
  */
 
 import { isNonEmptyString } from '../../core/config-helpers.ts';

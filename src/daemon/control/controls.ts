@@ -5,8 +5,6 @@
  *     snapshot, peers ──▶ merge ──────┤
  *                                     ├──▶ OverrideLimiters: the key's consumption is taken along
  *                                     └──▶ journal: every change to disk
- *
- * Arguments come as fields and are validated here, so that every protocol has the same errors.
  */
 
 import type { Clock, Millis } from '../../core/clock.ts';
@@ -206,7 +204,6 @@ export class Controls implements RouteControls {
     return this.#table.active;
   }
 
-  /** How many of each. */
   get counts(): ControlTable['counts'] {
     return this.#table.counts;
   }

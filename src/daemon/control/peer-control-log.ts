@@ -29,14 +29,14 @@ export class PeerControlLog {
   /** With a reason: it was rejected. */
   add(record: ControlRecord, peer: string, reason?: string): void {
     const { kind, key, limit, until, setAt, isRemoved } = record;
-    if (reason !== undefined) {
-      const id = `${peer} ${setAt} ${idOf(record)} ${reason}`;
-      if (this.#rejected.has(id)) return;
-      if (this.#rejected.size >= MAX_REMEMBERED) this.#rejected.clear();
-      this.#rejected.add(id);
-    }
+    const id = `${peer} ${setAt} ${idOf(record)} ${reason}`;
+    if (this.#rejected.has(id)) return;
+    if (this.#rejected.size >= MAX_REMEMBERED) this.#rejected.clear();
+    if (reason !== undefined) this.#rejected.add(id);
     const outcome = reason === undefined ? 'accepted' : 'rejected';
-    if (!this.#isScheduled) this.#schedule();
+    if (!this.#isScheduled)
+      schedule(this.#clock, this.#clock.now() + INTERVAL_MS, () => this.#summarize(), false);
+    this.#isScheduled = true;
     if (++this.#counts[outcome] > MAX_LINES) return;
     this.#log(LEVELS[outcome], `control of a peer ${outcome}`, {
       peer,
@@ -48,17 +48,13 @@ export class PeerControlLog {
     });
   }
 
-  #schedule(): void {
-    this.#isScheduled = true;
-    const summarize = (): void => {
-      this.#isScheduled = false;
-      for (const outcome of ['accepted', 'rejected'] as const) {
-        const controls = this.#counts[outcome] - MAX_LINES;
-        this.#counts[outcome] = 0;
-        if (controls > 0)
-          this.#log(LEVELS[outcome], `more controls of peers ${outcome}`, { controls });
-      }
-    };
-    schedule(this.#clock, this.#clock.now() + INTERVAL_MS, summarize, false);
+  #summarize(): void {
+    this.#isScheduled = false;
+    for (const outcome of ['accepted', 'rejected'] as const) {
+      const controls = this.#counts[outcome] - MAX_LINES;
+      this.#counts[outcome] = 0;
+      if (controls > 0)
+        this.#log(LEVELS[outcome], `more controls of peers ${outcome}`, { controls });
+    }
   }
 }
