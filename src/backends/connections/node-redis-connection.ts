@@ -24,11 +24,13 @@ export interface NodeRedisConnection {
 export function connectClient(client: ConnectableClient): NodeRedisConnection {
   let isConnecting = true;
   let isStopped = false;
-  const destroy = (): void => {
-    if (client.isOpen === false) return; // it would throw
-    if (client.destroy) client.destroy();
-    else client.disconnect?.();
-  };
+  // Version 4 destroyed in the event "connect" rejects its first commands before it awaits them: a tick later it awaits.
+  const destroy = (): void =>
+    queueMicrotask(() => {
+      if (client.isOpen === false) return; // it would throw
+      if (client.destroy) client.destroy();
+      else client.disconnect?.();
+    });
   const onAttemptEnded = (): void => {
     isConnecting = false;
     if (isStopped) destroy();

@@ -259,8 +259,13 @@ interface IoRedisDuplicate {
 
 function ioRedisSubscriber(client: IoRedisDuplicate): Subscriber {
   let duplicate: IoRedisDuplicate | undefined;
-  // Whatever the caller's client does without a connection, this one queues and resubscribes.
-  const overrides = { enableOfflineQueue: true, maxRetriesPerRequest: null, autoResubscribe: true };
+  // Whatever the caller's client does without a connection, this one queues. It does not subscribe again by itself:
+  // ioredis does not handle the rejection when that fails, which ends the process.
+  const overrides = {
+    enableOfflineQueue: true,
+    maxRetriesPerRequest: null,
+    autoResubscribe: false,
+  };
   const listen = async (
     channel: string,
     event: 'message' | 'messageBuffer',
@@ -274,6 +279,7 @@ function ioRedisSubscriber(client: IoRedisDuplicate): Subscriber {
       copy.disconnect();
       throw error;
     });
+    copy.on('ready', () => void copy.subscribe(channel).catch(() => {}));
   };
   return {
     subscribe: (channel, onMessage) => listen(channel, 'message', onMessage),
