@@ -81,7 +81,7 @@ const FRAMEWORK: NodeFramework<FastifyReplyLike> = {
 /** Creates a plugin. @throws {ConfigError} if an option is invalid. */
 export function rateLimit<Request extends FastifyRequestLike>(
   options: FastifyOptions<Request>,
-): WithLimiter<FastifyPluginLike> {
+): WithLimiter<FastifyPluginLike, Request> {
   const limit = new RequestLimiter(readSettings(options, ['hook']), REQUEST_ACCESSOR);
   const hookName = new OptionReader('', options).oneOf('hook', HOOKS, 'onRequest');
   const hook = (request: Request, reply: FastifyReplyLike, done: () => void): void =>

@@ -508,4 +508,41 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
     await first;
     await settled(api);
   });
+
+  test.each(['127.0.0.1', '[::1]'])(
+    'lock-out on a dual-stack port, reported for the request: good logins from %s are never refused',
+    async (host) => {
+      const api = limiter({ limit: { lockout: { after: 2 } }, clock: new VirtualClock() });
+      const attempts = ['success', 'success', 'success', 'success', 'failure', 'failure'] as const;
+      let n = 0;
+      const seen: unknown[] = [];
+      const login: Handler = async (_path, state) => {
+        await state.report(attempts[n++]);
+        seen.push(state.keyOf(), (await state.inspect())?.failures);
+        return 200;
+      };
+      const server = await HTTP_SERVERS[name]([{ limiter: api }], login, '::');
+      open.push(server);
+      const url = server.url.replace('127.0.0.1', host);
+      const statuses: number[] = [];
+      for (let request = 0; request < 7; request++) statuses.push((await fetch(url)).status);
+      expect(statuses).toEqual([200, 200, 200, 200, 200, 200, 429]);
+      const key = host === '127.0.0.1' ? host : '0:0:0:0::/64';
+      expect(seen).toEqual([key, 0, key, 0, key, 0, key, 0, key, 1, key, 2]);
+    },
+  );
+
+  test('keyOf, report and inspect: use the key that was counted, whatever the option `key` returns later', async () => {
+    const api = limiter({ limit: { lockout: { after: 2 } }, clock: new VirtualClock() });
+    let user = 'nobody';
+    const login: Handler = async (_path, state) => {
+      user = 'alice';
+      const { failures } = (await state.inspect()) ?? {};
+      await state.report('success');
+      return state.keyOf() === 'nobody' && failures === 1 ? 200 : 500;
+    };
+    const get = await serve({ limiter: api, key: () => user }, login);
+    expect((await get()).status).toBe(200);
+    expect([api.inspect('nobody').failures, api.inspect('alice').failures]).toEqual([0, 0]);
+  });
 });

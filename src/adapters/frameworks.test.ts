@@ -40,7 +40,7 @@ const settled = (api: ReturnType<typeof one>) =>
 
 const CREATORS = { express, fastify, hono, nest: rateLimitGuard, node, web };
 
-test.each(Object.entries(CREATORS) as [string, (options: object) => WithLimiter<object>][])(
+test.each(Object.entries(CREATORS) as [string, (options: object) => WithLimiter<object, never>][])(
   '%s: the middleware has its limiter, given or created',
   async (_name, rateLimit) => {
     const given = limiter({ limit: { concurrency: 1 } });
@@ -88,6 +88,23 @@ describe('express', () => {
     const url = track(await listenOnFreePort(createServer(app)));
     await fetch(url, { headers: { 'x-forwarded-for': '203.0.113.9' } });
     expect(api.inspect('127.0.0.1').remaining).toBe(0);
+  });
+
+  test('lock-out on a dual-stack port, reported for `request.ip`: another key, so good logins are refused, with a warning', async () => {
+    const emitted = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
+    const app = expressApp();
+    const limited = express({ name: 'by ip', limit: { lockout: { after: 2 } } });
+    app.use(limited, async (request, response) => {
+      await limited.limiter.report(request.ip ?? '', 'success');
+      response.send('done');
+    });
+    const url = track(await listenOnFreePort(createServer(app), '::'));
+    const statuses: number[] = [];
+    for (let n = 0; n < 4; n++) statuses.push((await fetch(url)).status);
+    expect(statuses).toEqual([200, 200, 429, 429]);
+    const text = /limit "by ip": report of key "::ffff:127.0.0.1", which no check has counted/;
+    expect(emitted.mock.calls.map(([warning]) => warning)).toEqual([expect.stringMatching(text)]);
+    emitted.mockRestore();
   });
 
   test('limits a single route, with a key function on Express requests', async () => {

@@ -79,7 +79,7 @@ type HonoMiddleware<Context> = (
 /** Creates middleware. @throws {ConfigError} if an option is invalid. */
 export function rateLimit<Context extends HonoContextLike>(
   options: HttpOptions<Context>,
-): WithLimiter<HonoMiddleware<Context>> {
+): WithLimiter<HonoMiddleware<Context>, Context> {
   const limit: RequestLimiter<Context> = requestLimiter(
     options,
     requestAccessorFor(() => limit.limiter.name),

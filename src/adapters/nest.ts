@@ -60,7 +60,9 @@ const HEADER_ACCESSOR = {
 };
 
 /** Creates a guard. @throws {ConfigError} if an option is invalid. */
-export function rateLimitGuard(options: HttpOptions<NestRequest>): WithLimiter<CanActivate> {
+export function rateLimitGuard(
+  options: HttpOptions<NestRequest>,
+): WithLimiter<CanActivate, NestRequest> {
   const limit = requestLimiter(options, REQUEST_ACCESSOR);
   const guard: CanActivate = {
     async canActivate(context) {

@@ -65,7 +65,7 @@ const FRAMEWORK: NodeFramework<NodeResponse> = {
 /** Creates middleware. @throws {ConfigError} if an option is invalid. */
 export function rateLimit<Request extends NodeRequest>(
   options: HttpOptions<Request>,
-): WithLimiter<NodeMiddleware<Request>> {
+): WithLimiter<NodeMiddleware<Request>, Request> {
   const limit = requestLimiter(options, REQUEST_ACCESSOR);
   const limited: NodeMiddleware<Request> = (request, response, next) =>
     limitNodeRequest(limit, FRAMEWORK, request, response, next);

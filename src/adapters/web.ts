@@ -57,7 +57,7 @@ const HEADER_ACCESSOR: HeaderAccessor<Response> = {
 };
 
 /** Creates a function that limits handlers; all of them share the limit. @throws {ConfigError} if an option is invalid. */
-export function rateLimit(options: HttpOptions<Request>): WithLimiter<HandlerLimiter> {
+export function rateLimit(options: HttpOptions<Request>): WithLimiter<HandlerLimiter, Request> {
   const limit: RequestLimiter<Request> = requestLimiter(
     options,
     requestAccessorFor(() => limit.limiter.name),

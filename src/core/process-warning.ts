@@ -8,6 +8,7 @@ import { toPrintable } from './printable.ts';
 type WarningCode =
   | 'LISTENER' // an event listener threw
   | 'EXPIRED_PERMIT' // a permit was not settled in time
+  | 'UNCOUNTED_REPORT' // an attempt was reported for a key that no check has counted
   | 'LOGGER' // a logger threw
   | 'UNCHECKED' // a limiter failed: requests are not checked, or permits not settled
   | 'INVALID_RESULT' // a function option failed for a request, or returned an invalid value

@@ -430,8 +430,12 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
 
   async report(key: string, attempt: AttemptOutcome, cost = 1): Promise<void> {
     this.requireReport(key, attempt, cost);
+    // Sent before the report, in its round trip. What a fallback counted, the backend may not know.
+    const isCompared = this.#fallbackCount === 0 && this.isNewReport(key);
+    const before = isCompared ? this.inspect(key).catch(() => undefined) : undefined;
     await this.applyReport(key, attempt, cost);
     this.#scheduler.wake(key);
+    this.compareReport(key, await before);
   }
 
   protected async applyReport(

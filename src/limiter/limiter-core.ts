@@ -11,13 +11,15 @@
 import { CLOSED_REFUSAL } from '../backends/remote-backend.ts';
 import type { Clock, Millis } from '../core/clock.ts';
 import { type AttemptOutcome, type Decision, deny, NEVER, type Outcome } from '../core/decision.ts';
-import { ConfigError } from '../core/errors.ts';
+import { ConfigError, preview } from '../core/errors.ts';
 import { MAX_AMOUNT, requireNumber } from '../core/options.ts';
+import { emitProcessWarning } from '../core/process-warning.ts';
 import type { Random } from '../core/random.ts';
 import { requireCost } from '../policies/cost.ts';
 import type { Feedback, Policy } from '../policies/policy.ts';
 import { cooldownIn, KeyCooldowns } from './cooldowns.ts';
 import type { Listener } from './events.ts';
+import type { Inspection } from './inspection.ts';
 import { decisionOfRefusal, Refusal, type RefusalReason } from './permit.ts';
 import {
   DEFAULT_ID_FOR_MS,
@@ -46,6 +48,9 @@ export type Denied = Extract<Decision, { verdict: 'deny' }>;
 
 type Report = Extract<Feedback, { report: unknown }>;
 
+/** Reported keys that are compared with what was counted: enough to find a mistake in how keys are made. */
+const MAX_REPORTED_KEYS = 1000;
+
 /** What `report` expects of a limit. */
 export const REPORTABLE = 'a lockout with `on: failure`, alone or in `all`, for `report`';
 
@@ -61,6 +66,8 @@ export abstract class LimiterCore {
   #remembered: RememberedCalls | undefined;
   /** How long the id of a call is remembered. */
   readonly idForMs: Millis;
+  /** Reported keys that were counted. Undefined after a warning, or `MAX_REPORTED_KEYS`: then none is compared. */
+  #reportedKeys: Set<string> | undefined = new Set();
 
   constructor(settings: LimiterSettings) {
     const {
@@ -189,6 +196,26 @@ export abstract class LimiterCore {
     requireAttempt('attempt', attempt);
     requireCost(cost);
     if (!this.takesReports) throw new ConfigError('limit', REPORTABLE, this.policy.kind);
+  }
+
+  /** True if no check may have counted the key of a report. A limiter that never checks is told by reports alone. */
+  protected isNewReport(key: string): boolean {
+    return this.allowed > 0 && this.#reportedKeys?.has(key) === false;
+  }
+
+  /** Warns if no check has counted the key of a report, by its state before the report. */
+  protected compareReport(key: string, before: Inspection | undefined): void {
+    const { failures, locks = 0 } = before ?? {};
+    if (failures === undefined || this.#reportedKeys === undefined) return;
+    const isCounted = failures + locks > 0;
+    if (isCounted) this.#reportedKeys.add(key);
+    else
+      emitProcessWarning(
+        'UNCOUNTED_REPORT',
+        `limit "${this.name}": report of key ${preview(key)}, which no check has counted: the attempts of the key that was checked stay failures. Report that key; HTTP middleware knows it: limited.report(request, attempt)`,
+        this.name,
+      );
+    if (!isCounted || this.#reportedKeys.size >= MAX_REPORTED_KEYS) this.#reportedKeys = undefined;
   }
 
   /** Why a cost never fits: `cost 4000 exceeds the burst 2250 of \`tokens\``. */

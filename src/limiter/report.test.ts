@@ -1,6 +1,9 @@
-import { describe, expect, test } from 'vitest';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import type { RemoteBackend } from '../backends/remote-backend.ts';
 import { seededRandom } from '../core/random.ts';
 import type { Limit } from '../policies/limit.ts';
+import { lockout } from '../policies/lockout.ts';
+import type { State } from '../policies/policy.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { all } from './composite-limiter.ts';
 import { limiter } from './limiter.ts';
@@ -102,6 +105,83 @@ describe('limiter with a lockout', () => {
     change.call(api, { lockout: { after: 9, lock: '2m' } })();
     expect(api.check('alice')).toMatchObject({ reason: 'locked', retryAfterMs: 60_000 });
     expect(api.check('bob')).toEqual({ verdict: 'allow', remaining: 8 });
+  });
+});
+
+describe('report of a key that no check counted', () => {
+  const warnings = () => {
+    const emitted = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
+    onTestFinished(() => emitted.mockRestore());
+    return () => emitted.mock.calls.map(([text]) => String(text));
+  };
+
+  test('warns once per limiter, with key and limit', () => {
+    const { api } = setUp(THREE, 'wrong key');
+    const emitted = warnings();
+    api.check('192.0.2.1');
+    api.report('192.0.2.1', 'success');
+    expect(emitted()).toEqual([]);
+    for (const key of ['::ffff:192.0.2.1', '::ffff:192.0.2.2']) api.report(key, 'success');
+    expect(emitted()).toEqual([
+      expect.stringMatching(/limit "wrong key".*report of key "::ffff:192.0.2.1"/),
+    ]);
+  });
+
+  test('all: warns of the part whose key differs', () => {
+    const parts = ['user part', 'address part'].map((name) => setUp(THREE, name).api);
+    const [user, address] = parts;
+    const emitted = warnings();
+    const login = all([
+      { limiter: user, key: (key) => key.split(' ')[0] },
+      { limiter: address, key: (key) => key.split(' ')[1] },
+    ]);
+    login.check('alice 192.0.2.1');
+    login.report('alice ::ffff:192.0.2.1', 'success');
+    expect(emitted()).toEqual([expect.stringContaining('limit "address part"')]);
+  });
+
+  test('is no warning where the key was counted: a second report, a lock, or a limit that never checks', () => {
+    const { api } = setUp(THREE, 'counted');
+    const { api: onlyReports } = setUp(THREE, 'only reports');
+    const emitted = warnings();
+    api.check('alice');
+    for (let n = 0; n < 2; n++) api.report('alice', 'success');
+    for (let n = 0; n < 3; n++) api.check('bob');
+    api.report('bob', 'success');
+    onlyReports.report('carol', 'failure');
+    expect(emitted()).toEqual([]);
+  });
+
+  test('a remote limiter warns too, by the state before the report', async () => {
+    const emitted = warnings();
+    const policy = lockout(THREE.lockout);
+    const states = new Map<string, State>();
+    const stateOf = (key: string): State => {
+      const state = states.get(key) ?? new Float64Array(policy.width);
+      if (!states.has(key)) policy.init(state, 0, 0);
+      states.set(key, state);
+      return state;
+    };
+    const backend: Partial<RemoteBackend> = {
+      check: async (key, cost) => ({
+        decision: policy.check(stateOf(key), 0, cost, 0),
+        decidedAt: 0,
+      }),
+      report: async (key, report, count) =>
+        void policy.update(stateOf(key), 0, { report, count }, 0),
+      readState: async (key) => ({ state: stateOf(key).slice(), at: 0 }),
+    };
+    const create = () => backend as RemoteBackend;
+    const api = limiter({
+      name: 'remote report',
+      limit: THREE,
+      backend: { isRemote: true, create },
+    });
+    await api.check('alice');
+    await api.report('alice', 'success');
+    expect(emitted()).toEqual([]);
+    await api.report('bob', 'success');
+    expect(emitted()).toEqual([expect.stringContaining('limit "remote report"')]);
   });
 });
 

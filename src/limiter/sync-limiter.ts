@@ -452,6 +452,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
 
   report(key: string, attempt: AttemptOutcome, cost = 1): void {
     this.requireReport(key, attempt, cost);
+    if (this.isNewReport(key)) this.compareReport(key, this.inspect(key));
     this.applyReport(key, attempt, cost);
     this.scheduler.wake(key);
   }

@@ -16,34 +16,55 @@ import { Hono } from 'hono';
 import { rateLimit as express } from '../../src/adapters/express.ts';
 import { rateLimit as fastify } from '../../src/adapters/fastify.ts';
 import { rateLimit as hono } from '../../src/adapters/hono.ts';
-import type { HttpOptions } from '../../src/adapters/http/index.ts';
-import { rateLimitGuard } from '../../src/adapters/nest.ts';
+import type { HttpOptions, WithLimiter } from '../../src/adapters/http/index.ts';
+import { type NestRequest, rateLimitGuard } from '../../src/adapters/nest.ts';
 import { rateLimit as node } from '../../src/adapters/node.ts';
 import { type FetchHandler, rateLimit as web } from '../../src/adapters/web.ts';
+import type { Inspection } from '../../src/limiter/inspection.ts';
 
 /** Options that do not depend on the type of the request. */
 export type AnyOptions = HttpOptions<unknown>;
 
+/** What the first middleware knows of the request. */
+export interface RequestState {
+  keyOf(): string;
+  report(attempt: 'success' | 'failure'): unknown;
+  inspect(): Inspection | Promise<Inspection | undefined>;
+}
+
 /** The status for a path, now or as a promise; may throw. */
-export type Handler = (path: string) => number | Promise<number>;
+export type Handler = (path: string, state: RequestState) => number | Promise<number>;
+
+const stateOf = <Request>(
+  limited: WithLimiter<object, Request>,
+  request: Request,
+): RequestState => ({
+  keyOf: () => limited.keyOf(request),
+  report: (attempt) => limited.report(request, attempt),
+  inspect: () => limited.inspect(request),
+});
 
 export interface RunningServer {
   readonly url: string;
   close(): Promise<void>;
 }
 
-type StartServer = (options: readonly AnyOptions[], handle: Handler) => Promise<RunningServer>;
+/** `host`: `::` takes connections of IPv4 too, as a server without a host does. */
+type StartServer = (
+  options: readonly AnyOptions[],
+  handle: Handler,
+  host?: string,
+) => Promise<RunningServer>;
 
 export const HTTP_SERVERS: Readonly<Record<string, StartServer>> = {
-  'node:http': (options, handle) => {
-    const [first, second = (_: unknown, __: unknown, next: () => void) => next()] = options.map(
-      (each) => node(each),
-    );
+  'node:http': (options, handle, host) => {
+    const limits = options.map((each) => node(each));
+    const [first, second = (_: unknown, __: unknown, next: () => void) => next()] = limits;
     const server = createServer((request, response) => {
       first(request, response, () =>
         second(request, response, async () => {
           try {
-            response.statusCode = await handle(request.url ?? '');
+            response.statusCode = await handle(request.url ?? '', stateOf(limits[0], request));
           } catch {
             response.statusCode = 500;
           }
@@ -51,56 +72,63 @@ export const HTTP_SERVERS: Readonly<Record<string, StartServer>> = {
         }),
       );
     });
-    return listenOnFreePort(server);
+    return listenOnFreePort(server, host);
   },
 
-  express: (options, handle) => {
+  express: (options, handle, host) => {
     const app = expressApp();
     app.set('env', 'test'); // otherwise it prints errors
-    for (const each of options) app.use(express(each));
+    const limits = options.map((each) => express(each));
+    for (const limited of limits) app.use(limited);
     app.use(async (request, response) => {
-      response.status(await handle(request.url)).send('done');
+      response.status(await handle(request.url, stateOf(limits[0], request))).send('done');
     });
-    return listenOnFreePort(createServer(app));
+    return listenOnFreePort(createServer(app), host);
   },
 
-  fastify: async (options, handle) => {
+  fastify: async (options, handle, host) => {
     const app = fastifyApp();
-    for (const each of options) await app.register(fastify(each));
+    const limits = options.map((each) => fastify(each));
+    for (const limited of limits) await app.register(limited);
     app.all('/*', async (request, reply) => {
-      const status = await handle(request.url);
+      const status = await handle(request.url, stateOf(limits[0], request));
       return reply.code(status).send('done');
     });
     await app.ready();
-    await app.listen({ port: 0, host: '127.0.0.1' });
+    await app.listen({ port: 0, host: host ?? '127.0.0.1' });
     return runningServer(app.server, () => app.close());
   },
 
-  hono: (options, handle) => {
+  hono: (options, handle, host) => {
     const app = new Hono();
-    for (const each of options) app.use(hono(each));
+    const limits = options.map((each) => hono(each));
+    for (const limited of limits) app.use(limited);
     app.onError((_, c) => c.text('failed', 500));
-    app.all('*', async (c) => c.text('done', (await handle(c.req.path)) as 200));
-    return listenOnFreePort(createAdaptorServer({ fetch: app.fetch }) as Server);
+    app.all('*', async (c) =>
+      c.text('done', (await handle(c.req.path, stateOf(limits[0], c))) as 200),
+    );
+    return listenOnFreePort(createAdaptorServer({ fetch: app.fetch }) as Server, host);
   },
 
-  'fetch handler': (options, handle) => {
+  'fetch handler': (options, handle, host) => {
+    const limits = options.map((each) => web(each));
     const respond: FetchHandler = async (request) => {
       try {
         const { pathname, search } = new URL(request.url);
-        return new Response('done', { status: await handle(pathname + search) });
+        const state = stateOf(limits[0], request);
+        return new Response('done', { status: await handle(pathname + search, state) });
       } catch {
         return new Response('failed', { status: 500 });
       }
     };
     // The first limit is the outermost, as in the other frameworks.
-    const fetch = options.reduceRight<FetchHandler>((inner, each) => web(each)(inner), respond);
-    return listenOnFreePort(createAdaptorServer({ fetch: fetch as never }) as Server);
+    const fetch = limits.reduceRight<FetchHandler>((inner, limited) => limited(inner), respond);
+    return listenOnFreePort(createAdaptorServer({ fetch: fetch as never }) as Server, host);
   },
 
-  'nest on express': (options, handle) => nestServer(new ExpressAdapter(), options, handle),
+  'nest on express': (...given) => nestServer(new ExpressAdapter(), ...given),
 
-  'nest on fastify': (options, handle) => nestServer(new FastifyAdapter(), options, handle),
+  'nest on fastify': (...given) => nestServer(new FastifyAdapter(), ...given),
 };
 
 /** A Nest application with one controller. Its decorators are applied as functions. */
@@ -108,10 +136,12 @@ async function nestServer(
   adapter: ExpressAdapter | FastifyAdapter,
   options: readonly AnyOptions[],
   handle: Handler,
+  host = '127.0.0.1',
 ): Promise<RunningServer> {
+  const limits = options.map((each) => rateLimitGuard(each));
   class Root {
-    async get(request: { url: string }, response: NestReply): Promise<void> {
-      response.status(await handle(request.url)).send('done');
+    async get(request: NestRequest, response: NestReply): Promise<void> {
+      response.status(await handle(request.url ?? '', stateOf(limits[0], request))).send('done');
     }
   }
   const method = Object.getOwnPropertyDescriptor(Root.prototype, 'get') as PropertyDescriptor;
@@ -124,8 +154,8 @@ async function nestServer(
   const app = await NestFactory.create<NestFastifyApplication>(App, adapter as FastifyAdapter, {
     logger: false,
   });
-  app.useGlobalGuards(...options.map((each) => rateLimitGuard(each)));
-  await app.listen(0, '127.0.0.1');
+  app.useGlobalGuards(...limits);
+  await app.listen(0, host);
   return runningServer(app.getHttpServer(), () => app.close());
 }
 
@@ -142,10 +172,10 @@ export function pipelineRequests(url: string, count: number): Socket {
   return socket;
 }
 
-export function listenOnFreePort(server: Server): Promise<RunningServer> {
+export function listenOnFreePort(server: Server, host = '127.0.0.1'): Promise<RunningServer> {
   return new Promise((resolve, reject) => {
     server.once('error', reject);
-    server.listen(0, '127.0.0.1', () =>
+    server.listen(0, host, () =>
       resolve(runningServer(server, () => new Promise((closed) => server.close(closed)))),
     );
   });

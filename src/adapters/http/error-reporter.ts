@@ -8,6 +8,7 @@ import { isPromiseLike } from '../../throttle/run-with-permit.ts';
 const FAILURES = {
   check: ['UNCHECKED', 'a request could not be checked'], // not counted: `onUnavailable` decided
   settle: ['UNCHECKED', 'a permit could not be settled'],
+  report: ['UNCHECKED', 'an attempt could not be reported'], // it counts as a failure
   inspect: ['UNCHECKED', 'the state of a key could not be read for the headers'], // left out
   option: ['INVALID_RESULT', 'an option failed for a request'], // its default was used
   refusal: ['TOO_LATE', 'a response had begun before it was refused'], // the response was destroyed

@@ -673,6 +673,60 @@ describe('requestLimiter: errors', () => {
   });
 });
 
+describe('requestLimiter: report and inspect', () => {
+  const lockout = { limit: { lockout: { after: 2 } }, clock } as const;
+
+  test.each<[string, PlainRequest, Options]>([
+    ['an IPv4-mapped address', from('::ffff:203.0.113.8'), {}],
+    ['an IPv6 network', from('2001:db8:1:1::1'), {}],
+    ['a client behind a proxy', from('10.0.0.1', { 'x-forwarded-for': '::1' }), { trustProxy: 1 }],
+    ['a header', from('10.0.0.1', { 'x-api-key': 'a' }), { key: { header: 'X-API-Key' } }],
+    ['a key function', alice, { key: () => 7 }],
+    ['a key function without a result', alice, { key: () => undefined }],
+    ['a cost', alice, { cost: () => 2 }],
+  ])('%s: a success is counted for the same key', (_case, request, options) => {
+    const limit = make({ ...lockout, ...options } as Options);
+    for (let n = 0; n < 4; n++) {
+      expect(limit.check(request)).toMatchObject({ isAllowed: true });
+      limit.report(request, 'success');
+      expect(limit.inspect(request)).toMatchObject({ failures: 0 });
+    }
+  });
+
+  test('a client that has disconnected: its own key', () => {
+    const limit = make(lockout);
+    const request = { ...alice };
+    limit.check(request);
+    Object.assign(request, { remoteAddress: undefined });
+    limit.report(request, 'success');
+    expect([limit.keyOf(request), limit.inspect(request)]).toMatchObject([
+      '203.0.113.9',
+      { failures: 0 },
+    ]);
+  });
+
+  test('a request that was not checked: the key that it would have; a skipped one: nothing', () => {
+    const limit = make({ ...lockout, skip: ({ url }) => url === '/health' });
+    limit.report(alice, 'failure');
+    limit.report({ ...alice, url: '/health' }, 'failure');
+    expect(limit.inspect(alice)).toMatchObject({ failures: 1 });
+  });
+
+  test('a remote limiter that fails: goes to onError; a limit without a lock-out: throws', async () => {
+    const failed = new Error('gone');
+    const onError = vi.fn();
+    const remote = {
+      name: 'api',
+      isRemote: true,
+      takesReports: true,
+      report: async () => Promise.reject(failed),
+    };
+    await make({ limiter: remote as never, key: 'ip', onError }).report(alice, 'success');
+    expect(onError.mock.calls).toEqual([[failed]]);
+    expect(() => make().report(alice, 'success')).toThrow(/`limit` to be a lockout/);
+  });
+});
+
 describe('requestLimiter: refuses invalid options, naming them:', () => {
   test('an unknown option: lists those of the limiter and the adapter, and suggests the closest', () => {
     expect(() => create({ ...two, trustproxy: 1 })).toThrow(

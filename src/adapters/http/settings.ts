@@ -10,6 +10,7 @@ import { resolveLimiter } from '../../limiter/resolve-limiter.ts';
 import { HEADER_KINDS, type HeaderKind } from './headers.ts';
 import { type ClientResolver, readTrustProxy, type TrustProxy } from './proxy.ts';
 import type { RefusalOverrides, RefusalResponse } from './refusal.ts';
+import type { RequestLimiter } from './request-limiter.ts';
 
 /** `Request` is the framework's request: Express' req, Fastify's request, Hono's c. */
 export interface RequestOptions<Request> {
@@ -63,13 +64,20 @@ export type RequestKey = string | number | bigint | null | undefined;
 export type HttpOptions<Request> = RequestOptions<Request> &
   (LimiterOptions | { readonly limiter: Limiter | RemoteLimiter });
 
-/** Middleware, and the limiter that decides: `middleware.limiter.change(limit)`. */
-export type WithLimiter<Middleware> = Middleware & { readonly limiter: Limiter | RemoteLimiter };
+/** Middleware, the limiter that decides, and its state for a request: `middleware.report(request, 'success')`. */
+export type WithLimiter<Middleware, Request> = Middleware &
+  Pick<RequestLimiter<Request>, 'limiter' | 'keyOf' | 'report' | 'inspect'>;
 
-export const withLimiter = <Middleware>(
+export const withLimiter = <Middleware, Request>(
   middleware: Middleware,
-  { limiter }: { readonly limiter: Limiter | RemoteLimiter },
-): WithLimiter<Middleware> => Object.assign(middleware as Middleware & object, { limiter });
+  limit: RequestLimiter<Request>,
+): WithLimiter<Middleware, Request> =>
+  Object.assign(middleware as Middleware & object, {
+    limiter: limit.limiter,
+    keyOf: limit.keyOf.bind(limit),
+    report: limit.report.bind(limit),
+    inspect: limit.inspect.bind(limit),
+  });
 
 /** Options that are functions, all optional. */
 const FUNCTION_OPTIONS = [
