@@ -1,10 +1,3 @@
-/**
- * `sluice/fastify`: a rate limiting plugin for Fastify, for the whole server or the scope that registers it.
- *
- *     import { rateLimit } from 'sluice/fastify';
- *     await app.register(rateLimit({ limit: { bucket: { rate: '10/s', burst: 20 } } }));
- */
-
 import { OptionReader } from '../core/options.ts';
 import { LOWERCASE_NAMES } from './http/headers.ts';
 import { joinHeader, RequestLimiter } from './http/request-limiter.ts';

@@ -1,9 +1,4 @@
 /**
- * `sluice/nest`: a rate limiting guard for NestJS, on Express and on Fastify.
- *
- *     import { rateLimitGuard } from 'sluice/nest';
- *     app.useGlobalGuards(rateLimitGuard({ limit: { bucket: { rate: '10/s', burst: 20 } } }));
- *
  *     @UseGuards(rateLimitGuard({ limit: { window: { limit: 5, per: '1m' } }, key: (request) => request.user.id }))
  *     @Post('login') …
  *

@@ -1,12 +1,4 @@
-/**
- * `sluice/node`: rate limiting for `node:http`, HTTP/2 and every framework that takes `(req, res, next)`.
- *
- *     import { rateLimit } from 'sluice/node';
- *     const limited = rateLimit({ limit: { bucket: { rate: '10/s', burst: 20 } } });
- *     createServer((req, res) => limited(req, res, () => handle(req, res)));
- *
- * The types below name only the members that are used: those of Node, Express and HTTP/2 all have them.
- */
+/** The types below name only the members that are used: those of `node:http`, Express and HTTP/2 all have them. */
 
 import { joinHeader, requestLimiter } from './http/request-limiter.ts';
 import type { RequestAccessor } from './http/request-reader.ts';

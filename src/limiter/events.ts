@@ -1,8 +1,4 @@
-/**
- * Events of a limiter: every decision, every settled call, every expired permit.
- *
- * Without listeners an event costs one comparison. An error in a listener never reaches the call being decided.
- */
+/** Without listeners an event costs one comparison. An error in a listener never reaches the call being decided. */
 
 import type { Millis } from '../core/clock.ts';
 import type { Decision, OnUnavailable, Outcome } from '../core/decision.ts';

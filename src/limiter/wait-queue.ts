@@ -1,6 +1,4 @@
 /**
- * Waiters of one key in the order of their turn.
- *
  * Adding at the end, removing from anywhere and reading the next waiter take constant time, however long the queue
  * is. A removed waiter stays in the array as a tombstone. The array is compacted when tombstones outnumber waiters.
  */

@@ -1,6 +1,4 @@
 /**
- * Connects a node-redis client that can be destroyed at any time.
- *
  * `destroy` does not reach a socket that is still connecting: it would open afterwards and keep the process alive. So a
  * client that is connecting is destroyed as soon as the attempt has ended.
  */

@@ -1,8 +1,6 @@
 /**
- * Adapters for the caller's own Redis client: node-redis, ioredis or @upstash/redis.
- *
- * They differ in how a command is spelled and in how a cluster finds its node. Only a subscriber opens a connection, as a
- * duplicate of the caller's. The client of Upstash sends each command as an HTTP request, and cannot subscribe.
+ * Clients differ in how a command is spelled and in how a cluster finds its node. Only a subscriber opens a connection, as
+ * a duplicate of the caller's. The client of Upstash sends each command as an HTTP request, and cannot subscribe.
  */
 
 import { ConfigError } from '../../core/errors.ts';

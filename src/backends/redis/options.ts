@@ -1,10 +1,6 @@
 /**
  * `redis(client)`: one count for all processes, decided atomically by a script in Redis, on Redis's clock.
  *
- *     import { redis } from 'sluice/redis';
- *     const api = limiter({ limit: { spacing: { every: '6s' } }, backend: redis(client) });
- *     if ((await api.check('token')).verdict === 'allow') call();
- *
  * While Redis is unavailable, `onUnavailable` decides at once: fail closed (`deny`), fail open (`allow`), or a local
  * fallback with this process's part of the limit (`local`).
  */
