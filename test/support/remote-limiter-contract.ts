@@ -83,6 +83,18 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
     );
   });
 
+  test('lockout: a success of a key that was checked is no process warning', async () => {
+    const emitted = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
+    const api = createShared({ lockout: { after: 3 } });
+    for (const key of ['alice', 'bob']) {
+      await api.check(key);
+      await api.report(key, 'success');
+      expect(await api.inspect(key)).toMatchObject({ failures: 0 });
+    }
+    expect(emitted).not.toHaveBeenCalled();
+    emitted.mockRestore();
+  });
+
   test('lockout: of 100 logins in flight at once over two processes, `after` are allowed', async () => {
     const limit = { lockout: { after: 5 } };
     const [a, b] = [false, true].map((isSecondProcess) => createShared(limit, { isSecondProcess }));
