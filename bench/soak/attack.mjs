@@ -1,5 +1,6 @@
 /**
- * Runs every attack of bench/soak/attacks/ for a time, or for a number of rounds. The same seed gives the same inputs.
+ * Runs every attack of bench/soak/attacks/ for a time, or for a number of rounds, on daemons with 512 MiB of memory. The
+ * same seed gives the same inputs.
  *
  *     npm run soak:attack                                        each attack for a minute
  *     npm run soak:attack -- --seconds 600 --seed 7
@@ -12,6 +13,7 @@
 
 import { readdirSync } from 'node:fs';
 import { parseArgs } from 'node:util';
+import { limitMemory } from '../daemon/process.mjs';
 import { isToWrite, madeBy, table, whole, writeFigures } from '../report.mjs';
 
 const SECONDS = 60;
@@ -77,6 +79,7 @@ async function run(name) {
   }
 }
 
+limitMemory(512 * 2 ** 20);
 const results = [];
 for (const name of names)
   if (!only || only.split(',').includes(name)) results.push(await run(name));

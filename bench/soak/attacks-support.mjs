@@ -68,7 +68,7 @@ export async function ask(port, text) {
 const PORTS = ['--line', '127.0.0.1:0', '--resp', '127.0.0.1:0', '--http', '127.0.0.1:0'];
 
 /** Growth of the daemon beyond this, over any number of rounds, would be a leak. */
-const MAX_MEMORY_MB = 700;
+const MAX_MEMORY_MB = 500;
 
 /** A daemon with this configuration; `check` throws if it has ended or holds too much memory. */
 export async function daemonToAttack(config, flags = PORTS) {

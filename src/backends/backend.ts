@@ -15,6 +15,17 @@ export interface TableSnapshot {
   readonly debtUntil: Float64Array | undefined;
 }
 
+/** Memory that the tables of several limits share. */
+export interface SharedMemory {
+  /** False if a block would leave too little for others. */
+  hasRoom(bytes: number): boolean;
+  /** So many bytes are taken, or released if below 0. */
+  add(bytes: number): void;
+}
+
+/** The most keys of a table; by default as many as the memory has room for. */
+export type KeyBound = number | SharedMemory;
+
 /** What a limiter provides to its backend. */
 export interface BackendContext {
   readonly name: string;
@@ -22,7 +33,7 @@ export interface BackendContext {
   readonly hasExplicitName?: boolean;
   readonly clock: Clock;
   readonly random: Random;
-  readonly maxKeys: number;
+  readonly maxKeys: KeyBound;
   /** The hasher of callers that pass hashed keys. */
   readonly hasher?: Hasher;
   /** Called when a key gained capacity from elsewhere: its waiters may retry. */

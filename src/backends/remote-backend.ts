@@ -10,6 +10,7 @@ import { type AttemptOutcome, type Decision, NEVER, type OnUnavailable } from '.
 import type { Flow } from '../core/flow.ts';
 import type { Random } from '../core/random.ts';
 import type { Policy, Settlement } from '../policies/policy.ts';
+import type { KeyBound } from './backend.ts';
 
 /** A decision, and its instant on the server's clock. */
 export interface RemoteDecision {
@@ -210,7 +211,7 @@ export interface RemoteBackendContext {
   readonly hasExplicitName: boolean;
   readonly clock: Clock;
   readonly random: Random;
-  readonly maxKeys: number;
+  readonly maxKeys: KeyBound;
   readonly maxWaiters: number;
   /** The order of the limiter's queue; `fair` also holds for a queue of the whole fleet. */
   readonly order?: string;

@@ -10,6 +10,7 @@
 
 import type { BackendModule } from '../backends/daemon-backend.ts';
 import { GcraTable } from '../backends/local/gcra-table.ts';
+import { TableMemory } from '../backends/local/table.ts';
 import { type BatchClock, batchClock, type Clock, systemClock } from '../core/clock.ts';
 import { errorMessageOf } from '../core/errors.ts';
 import type { Hasher, HashSeed } from '../core/hash.ts';
@@ -19,6 +20,7 @@ import type { Random } from '../core/random.ts';
 import { BackendProbe, unavailableLimits } from './backend-probe.ts';
 import { BACKENDS } from './backends/registry.ts';
 import { CallRecorder } from './calls/call-recorder.ts';
+import { MEMORY } from './config/memory.ts';
 import type { OverloadConfig } from './config/overload.ts';
 import { type Config, listenAddressesOf } from './config/read.ts';
 import { shadowTest } from './config/shadow.ts';
@@ -133,11 +135,13 @@ export class DaemonComponents {
     this.overload = new Overload(clock, overloadOf(config, clock));
     this.overloadLog = new OverloadLog(log, clock, this.overload);
     const batchedClock = batchClock(clock);
+    const memory = new TableMemory(MEMORY.keys);
     this.registry = new LimiterRegistry({
       hasher,
       batchClock: batchedClock,
       clock: context.clock,
       backendFor,
+      memory,
     });
     this.limitLog.add(this.registry.apply(config.limits).created);
     this.#authorize(config);
@@ -176,7 +180,7 @@ export class DaemonComponents {
     router.overload = this.overload;
     const line = lineProtocol(router.isAllowed.bind(router), () => bounds().maxKey);
     this.lineConnections = new Connections(line, bounds, batchedClock, turns);
-    const { maxThrottleKeys: maxKeys, maxThrottleMs: maxToleranceMs } = config.bounds;
+    const { maxThrottleKeys: maxKeys = memory, maxThrottleMs: maxToleranceMs } = config.bounds;
     this.#gcraTable = new GcraTable({ hasher, maxKeys, maxToleranceMs, clock: batchedClock });
     const resp = respProtocol({
       router,

@@ -119,7 +119,7 @@ export class Metrics {
     const { savedAt, failures, isUnused } = this.#sources.snapshots.status;
     const { 'allow-list': _, ...denials } = this.#sources.staticDenials;
     const protocols = { line: line.counts, resp: resp.counts, http: http.counts };
-    const byProtocol = (count: 'open' | 'accepted' | 'refused' | 'slow' | 'evicted') =>
+    const byProtocol = (count: keyof HttpServer['counts'] & keyof ConnectionCounts) =>
       Object.entries(protocols).map(
         ([protocol, counts]): MetricSample => [{ protocol }, counts[count]],
       );
@@ -133,7 +133,7 @@ export class Metrics {
       counter('sluice_connections_accepted_total', 'Connections accepted.', byProtocol('accepted')),
       counter(
         'sluice_connections_refused_total',
-        'Connections refused: bounds.connections reached.',
+        'Connections refused: bounds.connections reached, or no memory for more.',
         byProtocol('refused'),
       ),
       counter(
@@ -143,8 +143,13 @@ export class Metrics {
       ),
       counter(
         'sluice_connections_evicted_total',
-        'Idle connections closed for new ones: bounds.connections reached.',
+        'Idle connections closed for new ones: bounds.connections reached, or no memory for more.',
         byProtocol('evicted'),
+      ),
+      counter(
+        'sluice_connections_oversized_total',
+        'Connections closed: all held too many bytes of unfinished requests, and these held most.',
+        byProtocol('oversized'),
       ),
       counter(
         'sluice_connections_protocol_errors_total',

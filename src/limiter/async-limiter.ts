@@ -1,3 +1,4 @@
+import type { KeyBound } from '../backends/backend.ts';
 import {
   CLOSED_REFUSAL,
   type RemoteBackend,
@@ -99,7 +100,7 @@ export interface RemoteStats
 export interface AsyncLimiterSettings extends LimiterSettings {
   /** False if the name is the default, the rule's kind. */
   readonly hasExplicitName: boolean;
-  readonly maxKeys: number;
+  readonly maxKeys: KeyBound;
 }
 
 export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals {

@@ -1,4 +1,4 @@
-import type { BackendFactory } from '../backends/backend.ts';
+import type { BackendFactory, SharedMemory } from '../backends/backend.ts';
 import { LocalBackend } from '../backends/local/backend.ts';
 import { DEFAULT_MAX_KEYS, MAX_KEYS_CEILING } from '../backends/local/table.ts';
 import type { RemoteBackendFactory } from '../backends/remote-backend.ts';
@@ -101,6 +101,8 @@ interface InternalOptions {
   readonly hasher?: Hasher;
   /** The caller's clock, used where the rule does not need exact time. */
   readonly clock?: Clock | undefined;
+  /** Of the keys, without `maxKeys`. */
+  readonly memory?: SharedMemory | undefined;
   /** The path of the limit in error messages. Default `limit`. */
   readonly path?: string;
   /** Options of the caller itself, for the error that lists the known ones. */
@@ -119,7 +121,8 @@ export function createLimiter(
     new OptionReader('queue', reader.has('queue') ? reader.get('queue') : {}),
   );
   const range = { min: 1, max: MAX_KEYS_CEILING, integer: true };
-  const maxKeys = reader.number('maxKeys', range, DEFAULT_MAX_KEYS);
+  const { memory = DEFAULT_MAX_KEYS } = internal;
+  const maxKeys = reader.has('maxKeys') ? reader.number('maxKeys', range) : memory;
   const givenClock = reader.optional(
     'clock',
     isClock,

@@ -15,7 +15,7 @@ import { memoryOf, startDaemon } from '../../daemon/process.mjs';
 
 const CONCURRENCY = 5;
 const HOLDS_PER_ROUND = 1000;
-const MAX_MEMORY_MB = 1500;
+const MAX_MEMORY_MB = 500;
 const HOUR_MS = 3_600_000;
 
 const CONFIG = `

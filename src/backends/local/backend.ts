@@ -20,7 +20,7 @@ import {
   type State,
   takeUpTo,
 } from '../../policies/policy.ts';
-import type { Backend, CheckWithStatus, TableSnapshot } from '../backend.ts';
+import type { Backend, CheckWithStatus, KeyBound, TableSnapshot } from '../backend.ts';
 import { DelegatingBackend } from '../delegating-backend.ts';
 import { collectSlices, type TableSlices } from '../table-slices.ts';
 import { KeyTable } from './table.ts';
@@ -28,7 +28,7 @@ import { KeyTable } from './table.ts';
 export interface LocalOptions {
   readonly clock: Clock;
   readonly random: Random;
-  readonly maxKeys: number;
+  readonly maxKeys: KeyBound;
   /** Default: a hasher with a random seed. */
   readonly hasher?: Hasher;
 }
@@ -55,7 +55,7 @@ const SLOTS_PER_STEP = 64;
 export class LocalBackend implements Backend {
   #policy: Policy;
   readonly #clock: Clock;
-  readonly #maxKeys: number;
+  readonly #maxKeys: KeyBound;
   readonly #hasher: Hasher;
   readonly #table: KeyTable;
   /** Reused copy of one key's numbers: allocating one for every read would cost more than the read. */
@@ -106,6 +106,10 @@ export class LocalBackend implements Backend {
     if (!this.#table.copyFrom(from.#table, convert, this.#clock.now(), isLast)) return undefined;
     runInBackground(this.#moveKeys());
     return true;
+  }
+
+  detach(): void {
+    this.#table.detach();
   }
 
   get keys(): number {
@@ -304,6 +308,7 @@ export class LocalBackend implements Backend {
     old.restore(snapshot, now);
     old.change(policy, convert, now);
     this.#table.restore(collectSlices(old.slices(() => now)), now);
+    old.detach();
     return true;
   }
 

@@ -12,7 +12,7 @@
 import { type Clock, coarseClock, type Millis } from '../../core/clock.ts';
 import type { Hasher, KeyHash } from '../../core/hash.ts';
 import { Gcra, GcraLifecycle } from '../../policies/gcra.ts';
-import type { TableSnapshot } from '../backend.ts';
+import type { KeyBound, TableSnapshot } from '../backend.ts';
 import { collectSlices, type TableSlices } from '../table-slices.ts';
 import { DEFAULT_MAX_KEYS, KeyTable } from './table.ts';
 
@@ -23,7 +23,7 @@ export interface GcraTableOptions {
   readonly hasher: Hasher;
   /** Default: the coarse system clock, read once per run of checks. */
   readonly clock?: Clock;
-  readonly maxKeys?: number;
+  readonly maxKeys?: KeyBound;
   /** The longest interval × limit that a call may ask for. Default: two days. */
   readonly maxToleranceMs?: Millis;
 }

@@ -24,7 +24,7 @@
 import type { Millis } from '../../core/clock.ts';
 import type { Hasher } from '../../core/hash.ts';
 import type { KeyConverter, Policy } from '../../policies/policy.ts';
-import type { TableSnapshot } from '../backend.ts';
+import type { KeyBound, SharedMemory, TableSnapshot } from '../backend.ts';
 import type { TableSlices } from '../table-slices.ts';
 import { type DebtLifecycle, EvictionDebts } from './eviction-debts.ts';
 import { KeyConversion } from './key-conversion.ts';
@@ -34,6 +34,24 @@ export const DEFAULT_MAX_KEYS = 1_048_576;
 
 /** Above this, a table of the widest limit would no longer fit one block of memory. */
 export const MAX_KEYS_CEILING = 100_000_000;
+
+/** Memory of several tables. Each may have as much as it leaves free, so a flood of keys of one takes no other's. */
+export class TableMemory implements SharedMemory {
+  readonly #maxBytes: number;
+  #bytes = 0;
+
+  constructor(maxBytes: number) {
+    this.#maxBytes = maxBytes;
+  }
+
+  hasRoom(bytes: number): boolean {
+    return this.#bytes + bytes <= this.#maxBytes;
+  }
+
+  add(bytes: number): void {
+    this.#bytes += bytes;
+  }
+}
 
 const MIN_CAPACITY = 64;
 
@@ -75,6 +93,9 @@ export class KeyTable {
 
   readonly #hasher: Hasher;
   readonly #maxKeys: number;
+  #memory: SharedMemory | undefined;
+  /** Of `#memory`. */
+  #takenBytes = 0;
   #stride: number;
   #slots!: Slots;
   /** Set while keys are moved: the block before. All slots before `#moved` are empty. */
@@ -88,10 +109,12 @@ export class KeyTable {
   #clockHand = 0;
   readonly #debts = new EvictionDebts();
 
-  constructor(lifecycle: KeyLifecycle, hasher: Hasher, maxKeys: number) {
+  constructor(lifecycle: KeyLifecycle, hasher: Hasher, bound: KeyBound) {
     this.lifecycle = lifecycle;
     this.#hasher = hasher;
-    this.#maxKeys = maxKeys;
+    const isShared = typeof bound !== 'number';
+    this.#maxKeys = isShared ? DEFAULT_MAX_KEYS : bound;
+    this.#memory = isShared ? bound : undefined;
     this.#stride = 1 + lifecycle.width;
     this.#allocate(MIN_CAPACITY);
   }
@@ -104,6 +127,23 @@ export class KeyTable {
   get bytes(): number {
     const blocks = this.storage.byteLength + (this.#old?.storage.byteLength ?? 0);
     return blocks + this.#debts.bytes;
+  }
+
+  /** The table is not used any more, or elsewhere: its memory no longer counts. */
+  detach(): void {
+    this.#memory?.add(-this.#takenBytes);
+    this.#memory = undefined;
+  }
+
+  #account(): void {
+    const { bytes } = this;
+    this.#memory?.add(bytes - this.#takenBytes);
+    this.#takenBytes = bytes;
+  }
+
+  /** Whether there is memory for another block with so many keys. */
+  #hasRoomFor(keys: number): boolean {
+    return this.#memory?.hasRoom(capacityFor(keys) * this.#stride * 8) ?? true;
   }
 
   /** The index of the key's state, or -1 if it has none. */
@@ -274,7 +314,8 @@ export class KeyTable {
     if (this.#count === 0) {
       this.#old = undefined;
       this.#conversion = undefined;
-      this.#allocate(capacityFor(Math.min(this.#maxKeys, entries.length / this.#stride)));
+      const keys = Math.min(this.#maxKeys, entries.length / this.#stride);
+      this.#allocate(this.#hasRoomFor(keys) ? capacityFor(keys) : MIN_CAPACITY);
     }
     for (let from = 0; from + this.#stride <= entries.length; from += this.#stride) {
       const low = hashes[from * 2];
@@ -320,7 +361,8 @@ export class KeyTable {
     if (moved >= 0) return moved;
     this.#move(MOVE_SLOTS, now);
     this.#sweep(SWEEP_STEPS, now - KEEP_MS);
-    if (this.#count >= this.#maxKeys && !this.#evict(now)) return -1;
+    const isFull = this.#count >= this.#maxLoad && !this.#hasRoomFor(this.#count);
+    if ((isFull || this.#count >= this.#maxKeys) && !this.#evict(now)) return -1;
     if (this.#count >= this.#maxLoad) this.#resize(now);
     return this.#insert(low, high, now);
   }
@@ -396,6 +438,7 @@ export class KeyTable {
     if (best < 0) return false;
     if (bestAt > now) {
       this.#debts.add(slots.high(best), bestAt);
+      this.#account();
       this.evicted++;
     }
     this.#remove(slots, best);
@@ -445,6 +488,7 @@ export class KeyTable {
     if (this.#moved <= old.mask) return;
     this.#old = undefined;
     this.#conversion = undefined;
+    this.#account();
   }
 
   /** Moves one key; -1 if the old block does not have it. */
@@ -486,6 +530,7 @@ export class KeyTable {
     this.storage = block.storage;
     this.#maxLoad = Math.floor((block.mask + 1) * MAX_LOAD);
     this.#clockHand = 0;
+    this.#account();
   }
 }
 

@@ -122,6 +122,7 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
   override detach(): void {
     this.#isDetached = true;
     this.#network.removeLimit(this.#limit);
+    super.detach();
   }
 
   /** Whether the levels here are as old as a suspension that has just ended. */

@@ -225,6 +225,7 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
 
   override detach(): void {
     this.#unregister();
+    super.detach();
   }
 
   #recordAllowed(cost: number, decision: Decision): Decision {

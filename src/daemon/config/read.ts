@@ -8,7 +8,7 @@
 
 import type { BackendModule, BackendSection } from '../../backends/daemon-backend.ts';
 import { DEFAULT_MAX_TOLERANCE_MS } from '../../backends/local/gcra-table.ts';
-import { DEFAULT_MAX_KEYS, MAX_KEYS_CEILING } from '../../backends/local/table.ts';
+import { MAX_KEYS_CEILING } from '../../backends/local/table.ts';
 import type { Millis } from '../../core/clock.ts';
 import { described, isNonEmptyString, isString, secretSection } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';
@@ -37,8 +37,8 @@ export interface Bounds {
   /** Bytes of a key. */
   readonly maxKey: number;
   readonly maxBody: number;
-  /** Keys of CL.THROTTLE. */
-  readonly maxThrottleKeys: number;
+  /** Keys of CL.THROTTLE; undefined: as the memory has room for. */
+  readonly maxThrottleKeys: number | undefined;
   /** The longest time that a burst of CL.THROTTLE takes to earn. */
   readonly maxThrottleMs: Millis;
   /** A client that does not read its replies, or send a whole HTTP request, for so long is disconnected. */
@@ -114,7 +114,7 @@ export const DEFAULT_BOUNDS: Bounds = {
   maxConnections: 10_000,
   maxKey: 4096,
   maxBody: 65_536,
-  maxThrottleKeys: DEFAULT_MAX_KEYS,
+  maxThrottleKeys: undefined,
   maxThrottleMs: DEFAULT_MAX_TOLERANCE_MS,
   slowMs: 30_000,
   idleMs: 600_000,
@@ -289,7 +289,9 @@ function readBounds(fields: OptionReader): Bounds {
     maxConnections: upTo('connections', 1_000_000, DEFAULT_BOUNDS.maxConnections),
     maxKey: upTo('key', 65_536, DEFAULT_BOUNDS.maxKey),
     maxBody: upTo('body', 16_777_216, DEFAULT_BOUNDS.maxBody),
-    maxThrottleKeys: upTo('throttleKeys', MAX_KEYS_CEILING, DEFAULT_BOUNDS.maxThrottleKeys),
+    maxThrottleKeys: reader.has('throttleKeys')
+      ? upTo('throttleKeys', MAX_KEYS_CEILING, 1)
+      : undefined,
     maxThrottleMs: reader.duration('throttleTolerance', DEFAULT_BOUNDS.maxThrottleMs),
     slowMs: reader.duration('slow', DEFAULT_BOUNDS.slowMs),
     idleMs: reader.durationOrInfinity('idle', DEFAULT_BOUNDS.idleMs),

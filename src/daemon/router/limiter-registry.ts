@@ -8,6 +8,7 @@
  *     another kind of rule               a new limiter without counts; the log says so
  */
 
+import type { SharedMemory } from '../../backends/backend.ts';
 import type { AnyBackendFactory } from '../../backends/daemon-backend.ts';
 import { type Clock, systemClock } from '../../core/clock.ts';
 import { createHasher, type Hasher } from '../../core/hash.ts';
@@ -39,6 +40,8 @@ export interface RegistryContext {
   /** Read once per chunk, for rules that do not need the exact time. */
   readonly batchClock?: Clock | undefined;
   readonly backendFor: BackendSelector;
+  /** Of the keys of all limits without `maxKeys`. */
+  readonly memory?: SharedMemory;
 }
 
 /** The backend of a limit; undefined: local. */
@@ -278,12 +281,13 @@ export class LimiterRegistry {
     const text = fingerprintOf(rule, limit);
     const old = this.#entries.get(name);
     if (old?.fingerprint === text) return old;
-    const { clock, batchClock, hasher, backendFor } = this.#context;
+    const { clock, batchClock, hasher, memory, backendFor } = this.#context;
     const backend = backendFor(limit);
     const queue = { max: MAX_WAITING, order }; // `Waiting` has the bound
     const options = { ...rule, name, queue, ...(clock && { clock }), ...(backend && { backend }) };
     const isExact = backends.some(({ needsExactTime }) => needsExactTime);
-    const limiter = createLimiter(options, { hasher, clock: isExact ? systemClock : batchClock });
+    const inner = { hasher, memory, clock: isExact ? systemClock : batchClock };
+    const limiter = createLimiter(options, inner);
     return { name, fingerprint: text, rule, limiter, pending: new PendingSet() };
   }
 }

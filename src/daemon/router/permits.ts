@@ -11,12 +11,10 @@
 
 import { type Random, secretRandom } from '../../core/random.ts';
 import type { Permit, PermitResult } from '../../limiter/permit.ts';
+import { MEMORY } from '../config/memory.ts';
 
 /** A permit of a limiter, or a batch. */
 type HeldPermit = Pick<Permit, 'cost' | 'isSettled' | 'settle'>;
-
-/** The most memory of all permits: some 170,000 of one limit with short keys. */
-const MAX_PERMIT_BYTES = 2 ** 28;
 
 /** Memory of a call's permit, and for each limit that it is of, as measured, without the key. */
 const BYTES_PER_PERMIT = 768;
@@ -41,12 +39,14 @@ export class PermitRegistry {
   refused = 0;
   readonly #outstanding = new Map<string, Holding>();
   readonly #random: Random;
+  readonly #maxBytes: number;
   #bytes = 0;
   #nextId = 1;
   #clockHand = this.#outstanding.entries();
 
-  constructor(random: Random) {
+  constructor(random: Random, maxBytes: number = MEMORY.permits) {
     this.#random = secretRandom(random);
+    this.#maxBytes = maxBytes;
   }
 
   /** Permits held; of many, expired ones may be among them. */
@@ -59,7 +59,7 @@ export class PermitRegistry {
   /** The id of one call's permits. Undefined if the registry is full: then they are returned as if never taken. */
   add(permits: readonly HeldPermit[], bytes: number): string | undefined {
     this.#sweep(SWEEP_STEPS);
-    if (this.#bytes + bytes > MAX_PERMIT_BYTES) {
+    if (this.#bytes + bytes > this.#maxBytes) {
       this.refused++;
       for (const permit of permits) permit.settle({ outcome: 'ignored' });
       return undefined;

@@ -10,6 +10,7 @@ import type { Socket } from 'node:net';
 import { type BatchClock, type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { scheduleDrainEnd } from '../config/drain-time.ts';
 import type { Bounds } from '../config/read.ts';
+import type { Holder } from './held-bytes.ts';
 import { type EvictableConnection, IdleEviction } from './idle-eviction.ts';
 import { IdleTimer, KEEP_ALIVE_MS } from './idle-timer.ts';
 import { Arrival } from './overload.ts';
@@ -33,6 +34,8 @@ export interface ConnectionCounts {
   readonly slow: number;
   /** Closed because they were idle, at the maximum number of connections. */
   readonly evicted: number;
+  /** Closed because all connections together held too many bytes, and these held most. */
+  readonly oversized: number;
 }
 
 /** A client idle for this long has no request in transit. */
@@ -53,7 +56,14 @@ export class Connections {
   readonly #turns: Turns;
   readonly #open = new Set<Connection>();
   readonly #eviction = new IdleEviction(this.#open);
-  readonly #totals = { accepted: 0, refused: 0, protocolErrors: 0, slow: 0, evicted: 0 };
+  readonly #totals = {
+    accepted: 0,
+    refused: 0,
+    protocolErrors: 0,
+    slow: 0,
+    evicted: 0,
+    oversized: 0,
+  };
   #cancelPoll = (): void => {};
 
   constructor(
@@ -73,19 +83,26 @@ export class Connections {
   }
 
   accept(socket: Socket): void {
-    if (this.#open.size >= this.#bounds().maxConnections && !this.#evict()) {
+    const { held } = this.#turns;
+    const isFull = held.isFull || this.#open.size >= this.#bounds().maxConnections;
+    if (isFull && !this.#evict()) {
       this.#totals.refused++;
       socket.destroy();
       return;
     }
     this.#totals.accepted++;
+    held.connections++;
     if (this.#open.size === 0) this.#schedulePoll();
     const clock = this.#clock;
     const turns = this.#turns;
     const connection = new Connection(socket, this.#createHandler, this.#bounds(), clock, turns, {
-      onClosed: () => this.#open.delete(connection),
+      onClosed: () => {
+        held.connections--;
+        this.#open.delete(connection);
+      },
       onProtocolError: () => this.#totals.protocolErrors++,
       onSlow: () => this.#totals.slow++,
+      onOversized: () => this.#totals.oversized++,
     });
     this.#open.add(connection);
   }
@@ -141,9 +158,10 @@ interface ConnectionObserver {
   onClosed(): void;
   onProtocolError(): void;
   onSlow(): void;
+  onOversized(): void;
 }
 
-class Connection implements EvictableConnection {
+class Connection implements EvictableConnection, Holder {
   readonly #socket: Socket;
   readonly #handler: ProtocolHandler;
   readonly #responses: ResponseQueue;
@@ -162,6 +180,7 @@ class Connection implements EvictableConnection {
   lastReadAt: Millis;
   #lastWriteAt: Millis = -Infinity;
   readonly #idle: IdleTimer;
+  #heldBytes = 0;
   /** Bytes received since a request waits. */
   #bytesBehindWait = 0;
   #incompleteAtLastPoll = 0;
@@ -212,6 +231,7 @@ class Connection implements EvictableConnection {
         this.#cancelTimeout?.();
         this.#idle.stop();
         this.#handler.onDisconnect?.();
+        this.#account();
         observer.onClosed();
         resolve();
       });
@@ -236,10 +256,34 @@ class Connection implements EvictableConnection {
       this.closeWhenDone();
     } else if (this.#responses.isFull) this.#pauseIfFull(chunk.length);
     else if (this.#hasBacklog || chunk.length === CHUNK_BYTES) this.#waitForTurn();
+    this.#account();
+  }
+
+  /** Reports the bytes that are held for this client. */
+  #account(): void {
+    const queued = this.#responses.pendingBytes + this.#socket.writableLength;
+    const held = this.#handler.heldBytes + this.#ahead.bytes + queued;
+    const bytes = this.#socket.destroyed ? 0 : held;
+    if (bytes === this.#heldBytes) return;
+    this.#heldBytes = bytes;
+    this.#turns.held.set(this, bytes);
+  }
+
+  refuse(): void {
+    this.#observer.onOversized();
+    this.#isFinishing = true;
+    this.#heldBytes = 0;
+    this.#ahead.clear();
+    const hasReplies = this.#responses.pendingCount > 0 || this.#socket.writableLength > 0;
+    if (!hasReplies) this.#handler.refuse();
+    // At once: a client that does not close would keep the memory.
+    if (hasReplies || this.#socket.writableLength > 0) this.destroy();
+    else this.#socket.destroySoon();
   }
 
   #readAhead(chunk: Buffer): void {
     this.#ahead.add(chunk, this.#arrival.readAhead(chunk.length, this.#turns.now));
+    this.#account();
     if (!this.#ahead.isFull) return;
     this.#arrival.isBehind = true;
     this.#socket.pause();
@@ -298,6 +342,7 @@ class Connection implements EvictableConnection {
 
   /** The client reads again, a remote response has arrived, or it is this connection's turn. */
   #resumeReading(): void {
+    this.#account();
     if (this.#socket.destroyed || this.#socket.writableNeedDrain) return;
     this.#cancelTimeout?.();
     this.#cancelTimeout = undefined;

@@ -10,8 +10,9 @@
 
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
-import type { Millis } from '../../core/clock.ts';
+import { type Millis, onNextTick } from '../../core/clock.ts';
 import { ClientSignal } from './client-signal.ts';
+import type { Holder } from './held-bytes.ts';
 import type { EvictableConnection } from './idle-eviction.ts';
 import { Arrival } from './overload.ts';
 import { CHUNK_BYTES } from './read-buffer.ts';
@@ -23,13 +24,16 @@ const PIECE_BYTES = 1024;
 /** Pipelined requests that wait for their responses; beyond it the connection is not read. */
 const MAX_PENDING = 8;
 
+/** Memory of a byte of a head, of which Node makes strings of short headers. A body is in a buffer of up to twice its size. */
+const BYTES_PER_HEAD_BYTE = 8;
+
 const EMPTY = Buffer.alloc(0);
 
 const END_OF_HEAD = '\r\n\r\n';
 
 type Callback = (error?: Error | null) => void;
 
-export class PacedSocket extends Duplex implements EvictableConnection {
+export class PacedSocket extends Duplex implements EvictableConnection, Holder {
   readonly socket: Socket;
   readonly #turns: Turns;
   readonly #arrival: Arrival;
@@ -43,6 +47,10 @@ export class PacedSocket extends Duplex implements EvictableConnection {
   #isDiscarding = false;
   /** Complete requests without a response. */
   #pendingRequests = 0;
+  /** Memory of the request that is being received, in Node's server. */
+  #requestBytes = 0;
+  #isReadingBody = false;
+  #heldBytes = 0;
   #lastReadAt: Millis;
   readonly #client = new ClientSignal();
 
@@ -57,7 +65,11 @@ export class PacedSocket extends Duplex implements EvictableConnection {
     socket.on('timeout', () => this.emit('timeout'));
     socket.on('error', (error) => this.destroy(error));
     this.on('error', () => {}); // the client closed the connection; without a listener it would end the process
-    socket.on('close', () => this.destroy());
+    socket.on('close', () => {
+      this.destroy();
+      this.#account();
+    });
+    socket.on('drain', () => this.#account());
   }
 
   /**
@@ -81,8 +93,41 @@ export class PacedSocket extends Duplex implements EvictableConnection {
     this.#pendingRequests++;
   }
 
+  /** The head of a request is complete, and its body is read. */
+  beginBody(): void {
+    this.#isReadingBody = true;
+  }
+
+  /** The request is complete, or what follows of it is not read. */
+  endInput(): void {
+    this.#isReadingBody = false;
+    this.#requestBytes = 0;
+  }
+
+  /** Reports the bytes that are held for this client. */
+  #account(): void {
+    const queued = this.writableLength + this.socket.writableLength;
+    const bytes = this.destroyed ? 0 : this.#unread.length + this.#requestBytes + queued;
+    if (bytes === this.#heldBytes) return;
+    this.#heldBytes = bytes;
+    this.#turns.held.set(this, bytes);
+  }
+
+  /** Emits `refused`, and whether the client can be told. */
+  refuse(): void {
+    const hasResponses =
+      this.#pendingRequests + this.writableLength + this.socket.writableLength > 0;
+    this.#heldBytes = 0;
+    this.endInput();
+    this.discardInput();
+    this.emit('refused', !hasResponses);
+    if (hasResponses || this.socket.writableLength > 0) this.destroy();
+    else this.destroySoon();
+  }
+
   /** Runs the handler of a request that was received here: one that is too old is shed. */
   handle<T>(run: () => T): T {
+    this.endInput();
     this.#arrival.beginRest(this.#turns.now);
     try {
       return run();
@@ -126,6 +171,7 @@ export class PacedSocket extends Duplex implements EvictableConnection {
     // After a full chunk the system would go on reading this connection before all others.
     if (this.#unread.length > 0) this.socket.pause();
     else if (chunk.length === CHUNK_BYTES) this.#waitForTurn();
+    this.#account();
   }
 
   /** The client sends no more bytes. */
@@ -142,6 +188,7 @@ export class PacedSocket extends Duplex implements EvictableConnection {
       const length = end < 0 ? PIECE_BYTES : end + END_OF_HEAD.length;
       const piece = this.#unread.subarray(0, length);
       this.#unread = this.#unread.subarray(length);
+      this.#requestBytes += piece.length * (this.#isReadingBody ? 2 : BYTES_PER_HEAD_BYTE);
       this.#isWanted = this.push(piece);
       if (this.writableEnded) this.#unread = EMPTY; // the piece was no HTTP, and has its response
       if (this.#unread.length > 0 && this.#turns.isOver) {
@@ -162,6 +209,7 @@ export class PacedSocket extends Duplex implements EvictableConnection {
       this.#arrival.resume(this.#turns.begin());
       this.#feed();
       if (this.#unread.length === 0 && !this.#isWaiting) this.socket.resume();
+      this.#account();
     });
   }
 
@@ -172,6 +220,7 @@ export class PacedSocket extends Duplex implements EvictableConnection {
 
   override _write(bytes: Buffer | string, encoding: BufferEncoding, done: Callback): void {
     this.socket.write(bytes, encoding, done);
+    if (this.socket.writableLength > 0) onNextTick(() => this.#account());
   }
 
   override _writev(
@@ -183,6 +232,7 @@ export class PacedSocket extends Duplex implements EvictableConnection {
     for (const [n, { chunk, encoding }] of writes.entries())
       this.socket.write(chunk, encoding, n === last ? done : undefined);
     this.socket.uncork();
+    if (this.socket.writableLength > 0) onNextTick(() => this.#account());
   }
 
   override _final(done: Callback): void {

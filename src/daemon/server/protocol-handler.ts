@@ -12,8 +12,14 @@ export interface ProtocolHandler {
   /** True if requests are kept until the response queue has capacity, or until the connection's next turn. */
   readonly hasBacklog: boolean;
 
-  /** Tells the beginning of a request, whose end has not come, from those of others; 0: there is none. */
+  /** Tells the beginning of a request or transaction, whose end has not come, from those of others; 0: there is none. */
   readonly incompleteRequest: number;
+
+  /** Bytes kept between chunks: an incomplete request, queued commands, the backlog. */
+  readonly heldBytes: number;
+
+  /** Drops them, and writes why the connection ends, if the protocol can tell. */
+  refuse(): void;
 
   /** The client has closed its end: requests that wait leave their queues. */
   onDisconnect?(): void;

@@ -6,6 +6,7 @@
  */
 
 import type { Millis } from '../../core/clock.ts';
+import { copyOf } from './read-buffer.ts';
 
 export interface ArrivedChunk {
   readonly bytes: Buffer;
@@ -17,29 +18,30 @@ const MAX_BYTES = 262_144;
 
 export class ReadAhead {
   readonly #chunks: ArrivedChunk[] = [];
-  #bytes = 0;
+  /** Held here. */
+  bytes = 0;
 
   get isEmpty(): boolean {
     return this.#chunks.length === 0;
   }
 
   get isFull(): boolean {
-    return this.#bytes >= MAX_BYTES;
+    return this.bytes >= MAX_BYTES;
   }
 
   /** The bytes are copied: the read buffer is reused. */
   add(chunk: Buffer, arrivedAfter: Millis): void {
-    this.#chunks.push({ bytes: Buffer.from(chunk), arrivedAfter });
-    this.#bytes += chunk.length;
+    this.#chunks.push({ bytes: copyOf(chunk), arrivedAfter });
+    this.bytes += chunk.length;
   }
 
   take(): ArrivedChunk | undefined {
     const first = this.#chunks.shift();
-    this.#bytes -= first?.bytes.length ?? 0;
+    this.bytes -= first?.bytes.length ?? 0;
     return first;
   }
 
   clear(): void {
-    this.#chunks.length = this.#bytes = 0;
+    this.#chunks.length = this.bytes = 0;
   }
 }

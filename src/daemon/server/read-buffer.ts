@@ -26,6 +26,13 @@ interface SocketWithHandle {
   _handle?: Partial<SocketHandle> | null;
 }
 
+/** A copy with memory of its own: a part of Node's pool would keep all 8 KiB of it. */
+export function copyOf(bytes: Buffer): Buffer {
+  const copy = Buffer.allocUnsafeSlow(bytes.length);
+  bytes.copy(copy);
+  return copy;
+}
+
 /**
  * Returns the socket that replaces the accepted one; its chunks go to `onChunk`. A chunk is valid until
  * `onChunk` returns: copy what is needed later. If it returns false, reading stops until the socket is read.

@@ -26,7 +26,8 @@ export class ResponseQueue {
   readonly #write: WriteBytes;
   readonly #onFlushed: () => void;
   #pending: PendingResponse[] = [];
-  #pendingBytes = 0;
+  /** Held back. */
+  pendingBytes = 0;
   #isFlushing = false;
   /** Set while the client does not read its responses. */
   isBlocked = false;
@@ -49,7 +50,7 @@ export class ResponseQueue {
       this.isBlocked ||
       this.isWaiting ||
       this.#pending.length > MAX_PENDING ||
-      this.#pendingBytes > MAX_PENDING_BYTES
+      this.pendingBytes > MAX_PENDING_BYTES
     );
   }
 
@@ -64,7 +65,7 @@ export class ResponseQueue {
       return;
     }
     this.#pending.push({ bytes });
-    this.#pendingBytes += bytes.length;
+    this.pendingBytes += bytes.length;
   }
 
   writeLater(response: Promise<Buffer>): void {
@@ -72,7 +73,7 @@ export class ResponseQueue {
     this.#pending.push(pending);
     response.then((bytes) => {
       pending.bytes = bytes;
-      this.#pendingBytes += bytes.length;
+      this.pendingBytes += bytes.length;
       if (!this.#isFlushing) onNextTick(() => this.#flush()); // responses of one tick go out as one write
       this.#isFlushing = true;
     });
@@ -95,7 +96,7 @@ export class ResponseQueue {
     const ready = this.#pending.splice(0, missing < 0 ? this.#pending.length : missing);
     if (ready.length === 0) return;
     const bytes = Buffer.concat(ready.map((each) => each.bytes as Buffer));
-    this.#pendingBytes -= bytes.length;
+    this.pendingBytes -= bytes.length;
     this.#write(bytes);
     this.#onFlushed();
   }

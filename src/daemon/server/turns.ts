@@ -1,5 +1,5 @@
 /**
- * Shares the event loop between connections, so that one that pipelines without pause does not delay the others.
+ * Shares the event loop and the memory between connections, so that one that pipelines without pause does not delay the others.
  *
  *     a turn of the event loop:   new bytes of every connection, one slice each
  *                                 then waiting connections, the longest waiting first, for TURN_MS together
@@ -11,6 +11,7 @@
 
 import { type Clock, type Millis, onImmediate, onNextTick, systemClock } from '../../core/clock.ts';
 import { BucketCounter } from '../../limiter/stats.ts';
+import { HeldBytes } from './held-bytes.ts';
 import { Overload } from './overload.ts';
 
 /** How long one connection may process requests at a time: new bytes while no connection waits, and while some do. */
@@ -48,6 +49,7 @@ export const ENDLESS_SLICE: Slice = { isOver: false };
 
 export class Turns implements Slice {
   readonly overload: Overload;
+  readonly held: HeldBytes;
   /** How long slices took: to parse, decide and encode what was read at once. */
   readonly durations = new BucketCounter(DURATION_BOUNDS);
   readonly clock: Clock;
@@ -61,9 +63,10 @@ export class Turns implements Slice {
   #turnEndsAt: Millis = 0;
 
   /** The clock must not stand still while requests are processed. */
-  constructor(clock: Clock = systemClock, overload = new Overload(clock)) {
+  constructor(clock: Clock = systemClock, overload = new Overload(clock), held = new HeldBytes()) {
     this.clock = clock;
     this.overload = overload;
+    this.held = held;
   }
 
   get now(): Millis {

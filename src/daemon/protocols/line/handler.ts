@@ -10,6 +10,7 @@
  */
 
 import type { ProtocolFactory, ProtocolHandler } from '../../server/protocol-handler.ts';
+import { copyOf } from '../../server/read-buffer.ts';
 import type { ResponseQueue } from '../../server/response-queue.ts';
 import { BYTES_PER_LOOK, ENDLESS_SLICE, type Slice } from '../../server/turns.ts';
 
@@ -81,6 +82,16 @@ class LineProtocolHandler implements ProtocolHandler {
     return this.#partial && !this.hasBacklog ? this.#lastIncomplete : 0;
   }
 
+  get heldBytes(): number {
+    return this.#partial?.length ?? 0;
+  }
+
+  /** The protocol has no reply for errors. */
+  refuse(): void {
+    this.#partial = undefined;
+    this.hasBacklog = false;
+  }
+
   onData(chunk: Buffer): boolean {
     const bytes = this.#joinPartial(chunk);
     if (!this.#hasFirstLine && this.#isFromBrowser(bytes)) return false;
@@ -131,7 +142,7 @@ class LineProtocolHandler implements ProtocolHandler {
     this.#flush(length);
     if (from < bytes.length) {
       const rest = bytes.subarray(from);
-      this.#partial = this.hasBacklog && bytes !== chunk ? rest : Buffer.from(rest);
+      this.#partial = this.hasBacklog && bytes !== chunk ? rest : copyOf(rest);
       if (from > 0 || bytes === chunk) this.#lastIncomplete++;
     }
     if (this.hasBacklog) return true;

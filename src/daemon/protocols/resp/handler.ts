@@ -10,6 +10,7 @@ import { systemClock } from '../../../core/clock.ts';
 import { errorMessageOf } from '../../../core/errors.ts';
 import { ClientSignal } from '../../server/client-signal.ts';
 import type { ProtocolFactory, ProtocolHandler } from '../../server/protocol-handler.ts';
+import { copyOf } from '../../server/read-buffer.ts';
 import type { ResponseQueue } from '../../server/response-queue.ts';
 import { BYTES_PER_LOOK, ENDLESS_SLICE, type Slice } from '../../server/turns.ts';
 import { acquireAllCommand, checkAllCommand } from './check-all.ts';
@@ -78,6 +79,9 @@ const TLS_HANDSHAKE = '\x16\x03';
 
 const NOT_AUTHENTICATED = 'NOAUTH Authentication required.';
 
+const OVERSIZED =
+  'ERR out of memory for incomplete commands of all clients, and this connection held most of it';
+
 /** Characters of an unknown command that the error repeats. */
 const MAX_SHOWN_CHARS = 128;
 
@@ -141,7 +145,22 @@ class RespProtocolHandler implements ProtocolHandler {
   }
 
   get incompleteRequest(): number {
-    return this.#partial && !this.hasBacklog ? this.#lastIncomplete : 0;
+    if (this.hasBacklog) return 0;
+    const { transaction } = this.#invocation.session;
+    return transaction?.number ?? (this.#partial ? this.#lastIncomplete : 0);
+  }
+
+  get heldBytes(): number {
+    const { transaction } = this.#invocation.session;
+    return (this.#partial?.length ?? 0) + (transaction?.heldBytes ?? 0);
+  }
+
+  refuse(): void {
+    this.#partial = undefined;
+    this.hasBacklog = false;
+    this.#invocation.session.transaction = undefined;
+    replyBuffer.error(OVERSIZED);
+    this.#flush();
   }
 
   get isClosedByClient(): boolean {
@@ -289,7 +308,7 @@ class RespProtocolHandler implements ProtocolHandler {
     const length = this.#partialLength + chunk.length;
     if (length > this.#partial.length) {
       const grown = Math.min(this.#partial.length * 2, this.#parser.bytesNeeded);
-      const larger = Buffer.allocUnsafe(Math.max(length, grown));
+      const larger = Buffer.allocUnsafeSlow(Math.max(length, grown));
       this.#partial.copy(larger, 0, 0, this.#partialLength);
       this.#partial = larger;
     }
@@ -303,7 +322,7 @@ class RespProtocolHandler implements ProtocolHandler {
 
   /** A backlog is not copied again; an incomplete command is, for it may stay long and be a small part of its buffer. */
   #savePartial(rest: Buffer, isOwn: boolean): void {
-    this.#partial = this.hasBacklog && isOwn ? rest : Buffer.from(rest);
+    this.#partial = this.hasBacklog && isOwn ? rest : copyOf(rest);
     this.#partialLength = rest.length;
   }
 }

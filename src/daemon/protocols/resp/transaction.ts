@@ -18,13 +18,21 @@ const TOO_LONG = `ERR a transaction has at most ${MAX_QUEUED_COMMANDS} commands 
 
 const ABORTED = 'EXECABORT Transaction discarded because of previous errors.';
 
+let lastNumber = 0;
+
 /** The queued commands, as they were sent. */
 export class Transaction {
   count = 0;
   /** Set by a command that could not be queued. */
   isAborted = false;
+  /** Below 0: tells it from others, and from incomplete commands. */
+  readonly number = --lastNumber;
   #bytes: Buffer = Buffer.allocUnsafe(0);
   #length = 0;
+
+  get heldBytes(): number {
+    return this.#bytes.length;
+  }
 
   /** The queued commands, one behind the other. */
   get commands(): Buffer {
@@ -36,7 +44,7 @@ export class Transaction {
     const length = this.#length + to - from;
     if (this.count === MAX_QUEUED_COMMANDS || length > MAX_QUEUED_BYTES) return TOO_LONG;
     if (length > this.#bytes.length) {
-      const larger = Buffer.allocUnsafe(Math.min(MAX_QUEUED_BYTES, 2 * length));
+      const larger = Buffer.allocUnsafeSlow(Math.min(MAX_QUEUED_BYTES, 2 * length));
       this.#bytes.copy(larger, 0, 0, this.#length);
       this.#bytes = larger;
     }

@@ -72,6 +72,8 @@ export interface NodeServerHooks {
   canKeepAlive(): boolean;
   /** Takes over a response that stays open. */
   startEventStream(response: ServerResponse): void;
+  /** The connection held too many bytes; undefined if the client cannot be told. */
+  onRefused(connection: Duplex | undefined): void;
 }
 
 export class NodeHttpServer {
@@ -97,6 +99,9 @@ export class NodeHttpServer {
   }
 
   accept(connection: PacedSocket, isLoopback: boolean): void {
+    connection.once('refused', (canTell) =>
+      this.#hooks.onRefused(canTell ? connection : undefined),
+    );
     (isLoopback ? this.#loopbackServer : this.#externalServer).emit('connection', connection);
   }
 
@@ -111,8 +116,10 @@ export class NodeHttpServer {
       const connection = connectionOf(request);
       if (connection.isLast) return;
       connection.isLast = !response.shouldKeepAlive;
-      if (hasDroppedHeaders(request)) this.#send(response, asRequested(request, TOO_MANY_HEADERS));
-      else if (isHostMissing(request)) this.#close(request, response, NO_HOST);
+      if (hasDroppedHeaders(request)) {
+        connection.endInput();
+        this.#send(response, asRequested(request, TOO_MANY_HEADERS));
+      } else if (isHostMissing(request)) this.#close(request, response, NO_HOST);
       else if (request.method !== 'GET' && hasBody(request))
         this.#readBody(request, response, isLoopback);
       else this.#handle(request, response, isLoopback, NO_BODY);
@@ -146,8 +153,9 @@ export class NodeHttpServer {
 
   #readBody(request: IncomingMessage, response: ServerResponse, isLoopback: boolean): void {
     const maxBody = this.#maxBody;
-    const chunks: Buffer[] = [];
+    let body: Buffer = NO_BODY;
     let length = 0;
+    connectionOf(request).beginBody();
     const tooLong = (): void => {
       request.removeAllListeners('data').removeAllListeners('end');
       this.#close(request, response, problemResponse(413, `The body exceeds ${maxBody} bytes.`));
@@ -155,14 +163,17 @@ export class NodeHttpServer {
     request.on('error', () => {}); // the client closed the connection
     if (Number(request.headers['content-length']) > maxBody) return void tooLong();
     request.on('data', (chunk: Buffer) => {
+      if (length + chunk.length > maxBody) return void tooLong();
+      // Copied: a client chooses how small the chunks are, and each would keep what it is a part of.
+      if (length + chunk.length > body.length) {
+        const larger = Buffer.allocUnsafeSlow(Math.min(maxBody, 2 * (length + chunk.length)));
+        body.copy(larger, 0, 0, length);
+        body = larger;
+      }
+      chunk.copy(body, length);
       length += chunk.length;
-      if (length <= maxBody) chunks.push(chunk);
-      else tooLong();
     });
-    request.on('end', () => {
-      const body = chunks.length === 1 ? chunks[0] : Buffer.concat(chunks);
-      this.#handle(request, response, isLoopback, body);
-    });
+    request.on('end', () => this.#handle(request, response, isLoopback, body.subarray(0, length)));
   }
 
   /** Sends the last response of a connection. What follows the head of its request is not read. */
@@ -226,10 +237,16 @@ function endWith(connection: Duplex, { status, headers, body }: HttpResponse): v
 export const rejectTimedOut = (socket: Duplex): void =>
   rejectUnparsed({ code: REQUEST_TIMEOUT }, socket);
 
+/** Answers a client whose connection holds most of the memory for incomplete requests. */
+export const rejectOversized = (socket: Duplex): void =>
+  rejectUnparsed({ code: OVERSIZED }, socket);
+
 const REQUEST_TIMEOUT = 'ERR_HTTP_REQUEST_TIMEOUT';
+const OVERSIZED = 'OVERSIZED';
 
 function parseErrorProblem(code: string | undefined): [number, string] {
   if (code === 'HPE_HEADER_OVERFLOW') return [431, `The headers exceed ${MAX_HEADER_BYTES} bytes.`];
   if (code === REQUEST_TIMEOUT) return [408, 'The request was not received in time.'];
+  if (code === OVERSIZED) return [503, 'Out of memory for incomplete requests of all clients.'];
   return [400, 'Not a valid HTTP request.'];
 }

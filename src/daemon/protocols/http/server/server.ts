@@ -10,6 +10,7 @@
  */
 
 import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import { type BatchClock, type Clock, type Millis, schedule } from '../../../../core/clock.ts';
 import { scheduleDrainEnd } from '../../../config/drain-time.ts';
 import type { ConnectionCounts } from '../../../server/connections.ts';
@@ -25,7 +26,7 @@ import type { RequestHead } from '../key.ts';
 import type { EventualResponse } from '../response.ts';
 import { FastPathConnection, type FastPathHooks } from './fast-path/connection.ts';
 import { ResponseWriter } from './fast-path/parse.ts';
-import { NodeHttpServer, rejectTimedOut } from './node-server.ts';
+import { NodeHttpServer, rejectOversized, rejectTimedOut } from './node-server.ts';
 
 /** Fixed for the life of the daemon. */
 export interface HttpContext
@@ -73,7 +74,7 @@ export class HttpServer {
   readonly #writer = new ResponseWriter();
   readonly #loopbackHooks: FastPathHooks;
   readonly #externalHooks: FastPathHooks;
-  readonly #totals = { accepted: 0, refused: 0, slow: 0, evicted: 0 };
+  readonly #totals = { accepted: 0, refused: 0, slow: 0, evicted: 0, oversized: 0 };
   #bounds = HTTP_BOUNDS;
   #usesFastPath = true;
   readonly #timeouts = { slowMs: 0, idleMs: 0 };
@@ -96,6 +97,7 @@ export class HttpServer {
       onResponse: ({ status }) => void this.#responsesByStatus[status]++,
       canKeepAlive: () => context.isReady(),
       startEventStream: (response) => this.#eventStream.add(response),
+      onRefused: this.#onRefused,
     });
     this.#handler = this.#createHandler(settings);
   }
@@ -122,16 +124,22 @@ export class HttpServer {
   accept(socket: Socket, isLoopback: boolean): void {
     const { maxConnections } = this.#bounds;
     const reserved = isLoopback ? 0 : Math.min(MAX_RESERVED, Math.floor(maxConnections / 10));
-    if (this.#open.size >= maxConnections - reserved && !this.#evict()) {
+    const { held } = this.#turns;
+    const isFull = held.isFull || this.#open.size >= maxConnections - reserved;
+    if (isFull && !this.#evict()) {
       this.#totals.refused++;
       socket.destroy();
       return;
     }
     this.#totals.accepted++;
+    held.connections++;
     if (this.#open.size === 0) this.#schedulePoll();
     const connection = this.#adopt(socket, isLoopback);
     this.#open.add(connection);
-    connection.socket.once('close', () => this.#open.delete(connection));
+    connection.socket.once('close', () => {
+      held.connections--;
+      this.#open.delete(connection);
+    });
   }
 
   /** Closes an idle connection; false if there is none. */
@@ -188,6 +196,11 @@ export class HttpServer {
     return new HttpHandler({ ...this.#context, ...current, eventStream: this.#eventStream });
   }
 
+  readonly #onRefused = (socket: Duplex | undefined): void => {
+    this.#totals.oversized++;
+    if (socket) rejectOversized(socket);
+  };
+
   #handle(request: RequestHead, isLoopback: boolean, body: Buffer): EventualResponse {
     this.#batchClock?.freeze(); // decision and status at the same instant
     const response = this.#handler.handle(request, isLoopback, body);
@@ -214,6 +227,7 @@ export class HttpServer {
       handle: this.#localHandler(isLoopback),
       onHandOff: (connection) => this.#nodeServer.accept(connection, isLoopback),
       onRequestTimeout: rejectTimedOut,
+      onRefused: this.#onRefused,
       timeouts: this.#timeouts,
       turns: this.#turns,
     };

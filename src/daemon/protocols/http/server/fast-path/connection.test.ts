@@ -217,6 +217,7 @@ describe('HTTP fast-path connection', () => {
       handle,
       onHandOff,
       onRequestTimeout: never,
+      onRefused: never,
       timeouts: { slowMs, idleMs: 0 },
       turns: new Turns(),
     };

@@ -14,11 +14,12 @@
 
 import type { Socket } from 'node:net';
 import type { Millis } from '../../../../../core/clock.ts';
+import type { Holder } from '../../../../server/held-bytes.ts';
 import type { EvictableConnection } from '../../../../server/idle-eviction.ts';
 import { IdleTimer } from '../../../../server/idle-timer.ts';
 import { Arrival } from '../../../../server/overload.ts';
 import { PacedSocket } from '../../../../server/paced-socket.ts';
-import { CHUNK_BYTES, reuseReadBuffer } from '../../../../server/read-buffer.ts';
+import { CHUNK_BYTES, copyOf, reuseReadBuffer } from '../../../../server/read-buffer.ts';
 import type { Turns } from '../../../../server/turns.ts';
 import type { RequestHead } from '../../key.ts';
 import { tryParseCheck } from './parse.ts';
@@ -38,11 +39,13 @@ export interface FastPathHooks {
     readonly idleMs: Millis;
   };
   readonly turns: Turns;
+  /** The connection held too many bytes; undefined if the client cannot be told. */
+  onRefused(socket: Socket | undefined): void;
 }
 
 const EMPTY = Buffer.alloc(0);
 
-export class FastPathConnection implements EvictableConnection {
+export class FastPathConnection implements EvictableConnection, Holder {
   readonly socket: Socket;
   readonly #hooks: FastPathHooks;
   /** Set once Node's server has the connection. */
@@ -53,6 +56,7 @@ export class FastPathConnection implements EvictableConnection {
   #incomplete: Buffer = EMPTY;
   #isWaiting = false;
   #isFinishing = false;
+  #heldBytes = 0;
   #lastReadAt: Millis;
   readonly #arrival: Arrival;
   readonly #idle: IdleTimer;
@@ -66,7 +70,10 @@ export class FastPathConnection implements EvictableConnection {
       this.socket.writableLength > 0 ? this.#hooks.turns.now : this.#lastReadAt;
     this.#idle = new IdleTimer(hooks.turns.clock, lastUseAt, this.#onIdle);
     this.#idle.start(hooks.timeouts.slowMs);
-    this.socket.once('close', () => this.#idle.stop());
+    this.socket.once('close', () => {
+      this.#idle.stop();
+      this.#account();
+    });
     this.socket.on('drain', this.#onDrain);
     this.socket.on('end', this.#onEnd);
     this.socket.on('error', this.#onError);
@@ -83,6 +90,24 @@ export class FastPathConnection implements EvictableConnection {
     if (this.#handedOff === undefined && this.#backlog.length === 0) this.socket.destroySoon();
   }
 
+  /** Reports the bytes that are held for this client. */
+  #account(): void {
+    const held = this.#incomplete.length + this.#backlog.length + this.socket.writableLength;
+    const bytes = this.#handedOff || this.socket.destroyed ? 0 : held;
+    if (bytes === this.#heldBytes) return;
+    this.#heldBytes = bytes;
+    this.#hooks.turns.held.set(this, bytes);
+  }
+
+  refuse(): void {
+    this.#heldBytes = 0;
+    this.#incomplete = this.#backlog = EMPTY;
+    const hasResponses = this.socket.writableLength > 0;
+    this.#hooks.onRefused(hasResponses ? undefined : this.socket);
+    if (this.socket.writableLength > 0) this.socket.destroy();
+    else this.socket.destroySoon();
+  }
+
   readonly #onData = (chunk: Buffer): void => {
     if (this.#handedOff) this.#handedOff.receive(chunk);
     else if (!this.socket.writableEnded) {
@@ -90,6 +115,7 @@ export class FastPathConnection implements EvictableConnection {
       this.#incomplete = EMPTY;
       const whole = beginning.length === 0 ? chunk : Buffer.concat([beginning, chunk]);
       this.#process(whole, chunk.length);
+      this.#account();
     }
   };
 
@@ -122,10 +148,10 @@ export class FastPathConnection implements EvictableConnection {
     if (this.#arrival.isHeldBack) socket.pause();
     const rest = chunk.subarray(answered);
     // The read buffer is reused; what was copied before is not copied with every slice.
-    if (isOver) this.#waitForTurn(isNew ? Buffer.from(rest) : rest);
+    if (isOver) this.#waitForTurn(isNew ? copyOf(rest) : rest);
     else if (rest.length > 0 && !isIncomplete) this.#handOff(rest);
     else {
-      if (isIncomplete) this.#incomplete = Buffer.from(rest);
+      if (isIncomplete) this.#incomplete = copyOf(rest);
       const timeoutMs = isIncomplete ? timeouts.slowMs : timeouts.idleMs;
       if (this.#idle.timeoutMs !== timeoutMs) this.#idle.start(timeoutMs);
       if (newBytes === CHUNK_BYTES) this.#waitForTurn(EMPTY);
@@ -151,6 +177,7 @@ export class FastPathConnection implements EvictableConnection {
     const backlog = this.#backlog;
     this.#backlog = EMPTY;
     if (backlog.length > 0) this.#process(backlog, 0);
+    this.#account();
     if (this.#handedOff || this.#isWaiting) return;
     if (this.#isFinishing && !socket.writableEnded) socket.destroySoon();
     else if (!socket.writableNeedDrain) socket.resume();

@@ -1,0 +1,54 @@
+/**
+ * What connections of all protocols make the daemon hold, with one bound: requests that are incomplete or wait for their
+ * turn, queued commands, replies that are not read. Beyond it the connections that hold most are refused.
+ */
+
+import { MEMORY } from '../config/memory.ts';
+
+export interface Holder {
+  /** Releases what the connection holds, tells the client why, and closes. */
+  refuse(): void;
+}
+
+/** An idle connection on the heap, as measured; those of HTTP take most. */
+const CONNECTION_BYTES = 7000;
+
+/** The fraction that is held after some were refused: looking for them takes time. */
+const KEPT = 7 / 8;
+
+export class HeldBytes {
+  readonly #maxBytes: number;
+  readonly #maxConnections: number;
+  readonly #byHolder = new Map<Holder, number>();
+  #total = 0;
+  /** Open ones. */
+  connections = 0;
+
+  constructor(maxBytes: number = MEMORY.held, maxConnectionBytes: number = MEMORY.connections) {
+    this.#maxBytes = maxBytes;
+    this.#maxConnections = Math.floor(maxConnectionBytes / CONNECTION_BYTES);
+  }
+
+  /** True if there is no memory for another connection. */
+  get isFull(): boolean {
+    return this.connections >= this.#maxConnections;
+  }
+
+  /** A connection holds so many bytes from now on. */
+  set(holder: Holder, bytes: number): void {
+    const before = this.#byHolder.get(holder) ?? 0;
+    if (bytes === 0) this.#byHolder.delete(holder);
+    else this.#byHolder.set(holder, bytes);
+    this.#total += bytes - before;
+    if (bytes > before && this.#total > this.#maxBytes) this.#refuse();
+  }
+
+  #refuse(): void {
+    const byBytes = [...this.#byHolder].sort(([, a], [, b]) => b - a);
+    for (const [holder] of byBytes) {
+      if (this.#total <= KEPT * this.#maxBytes) return;
+      this.set(holder, 0);
+      holder.refuse();
+    }
+  }
+}
