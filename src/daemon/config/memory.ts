@@ -10,8 +10,8 @@ export const MEMORY = {
   total,
   /** Permits of callers; at most 170,000 of one limit with short keys. */
   permits: Math.min(2 ** 28, heap / 5),
-  /** Open connections. */
-  connections: heap / 5,
+  /** Open connections, of one protocol or half as many more of all. */
+  connections: heap / 6,
   /** Input of all connections that is not answered, and replies that are not read. */
   held: Math.min(heap / 5, total / 8),
   /** Keys of all limits without `maxKeys` of their own, in typed arrays. */

@@ -84,7 +84,8 @@ export class Connections {
 
   accept(socket: Socket): void {
     const { held } = this.#turns;
-    const isFull = held.isFull || this.#open.size >= this.#bounds().maxConnections;
+    const { size } = this.#open;
+    const isFull = held.isFull(size) || size >= this.#bounds().maxConnections;
     if (isFull && !this.#evict()) {
       this.#totals.refused++;
       socket.destroy();

@@ -13,6 +13,9 @@ export interface Holder {
 /** An idle connection on the heap, as measured; those of HTTP take most. */
 const CONNECTION_BYTES = 7000;
 
+/** The fraction of connections that a protocol has in any case, however many the others have. */
+const OWN_PART = 1 / 4;
+
 /** The fraction that is held after some were refused: looking for them takes time. */
 const KEPT = 7 / 8;
 
@@ -29,9 +32,10 @@ export class HeldBytes {
     this.#maxConnections = Math.floor(maxConnectionBytes / CONNECTION_BYTES);
   }
 
-  /** True if there is no memory for another connection. */
-  get isFull(): boolean {
-    return this.connections >= this.#maxConnections;
+  /** Whether there is no memory for another connection of a protocol with so many. A part is free for each protocol. */
+  isFull(ofProtocol: number, reserved = 0): boolean {
+    const max = this.#maxConnections - reserved;
+    return this.connections >= max && ofProtocol >= max * OWN_PART;
   }
 
   /** A connection holds so many bytes from now on. */

@@ -18,32 +18,27 @@ const SAMPLE_SIZE = 64;
 const MIN_IDLE_MS: Millis = 1000;
 
 export class IdleEviction<T extends EvictableConnection> {
-  readonly #open: ReadonlySet<T>;
-  #next: Iterator<T>;
+  /** Those that were looked at move to the end. An iterator kept here would keep connections that have closed. */
+  readonly #open: Set<T>;
 
   /** A live view of the open connections. */
-  constructor(open: ReadonlySet<T>) {
+  constructor(open: Set<T>) {
     this.#open = open;
-    this.#next = open.values();
   }
 
   /** The connection to close; undefined if none of the sample is idle. */
   choose(now: Millis): T | undefined {
     let chosen: T | undefined;
     let since = now - MIN_IDLE_MS;
-    for (let n = Math.min(SAMPLE_SIZE, this.#open.size); n > 0; n--) {
-      const connection = this.#nextConnection();
-      if (connection?.idleSince === undefined || connection.idleSince > since) continue;
+    let looks = Math.min(SAMPLE_SIZE, this.#open.size);
+    for (const connection of this.#open) {
+      if (looks-- === 0) break;
+      this.#open.delete(connection);
+      this.#open.add(connection);
+      if (connection.idleSince === undefined || connection.idleSince > since) continue;
       since = connection.idleSince;
       chosen = connection;
     }
     return chosen;
-  }
-
-  #nextConnection(): T | undefined {
-    const { value, done } = this.#next.next();
-    if (!done) return value;
-    this.#next = this.#open.values();
-    return this.#next.next().value;
   }
 }

@@ -79,6 +79,8 @@ const TLS_HANDSHAKE = '\x16\x03';
 
 const NOT_AUTHENTICATED = 'NOAUTH Authentication required.';
 
+const NO_BYTES = Buffer.alloc(0);
+
 const OVERSIZED =
   'ERR out of memory for incomplete commands of all clients, and this connection held most of it';
 
@@ -191,6 +193,7 @@ class RespProtocolHandler implements ProtocolHandler {
       at = end;
     }
     this.#flush();
+    parser.source = NO_BYTES; // it would keep the joined bytes
     if (goesOn && at < bytes.length) {
       this.#savePartial(bytes.subarray(at), bytes !== chunk);
       if (at > 0 || bytes === chunk) this.#lastIncomplete++;

@@ -125,7 +125,8 @@ export class HttpServer {
     const { maxConnections } = this.#bounds;
     const reserved = isLoopback ? 0 : Math.min(MAX_RESERVED, Math.floor(maxConnections / 10));
     const { held } = this.#turns;
-    const isFull = held.isFull || this.#open.size >= maxConnections - reserved;
+    const { size } = this.#open;
+    const isFull = held.isFull(size, reserved) || size >= maxConnections - reserved;
     if (isFull && !this.#evict()) {
       this.#totals.refused++;
       socket.destroy();
