@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { createTempDir } from '../../test/support/daemon.ts';
 import { freePort } from '../../test/support/services.ts';
+import type { Log } from '../core/log.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { parseConfigText } from './config/file.ts';
 import { Daemon } from './daemon.ts';
@@ -46,6 +47,24 @@ async function startOnClock(text: string, clock: VirtualClock): Promise<Daemon> 
   });
   return daemon;
 }
+
+test('daemon with explicit maxKeys beyond its memory: starts, and warns', async () => {
+  const limits = Array.from(
+    { length: 40 },
+    (_, n) => `  l${n}: { bucket: { rate: 1/s, burst: 1 }, match: 'k${n}', maxKeys: 100000000 }\n`,
+  );
+  const loaded = load(
+    `listen: { line: 'off', resp: 'off', http: 127.0.0.1:0 }\nlimits:\n${limits.join('')}`,
+  );
+  if ('problems' in loaded) throw new Error(loaded.problems.join('\n'));
+  const warned: unknown[] = [];
+  const log: Log = (level, message, fields) => {
+    if (level === 'warn' && message.includes('maxKeys')) warned.push(fields?.limit);
+  };
+  const daemon = await Daemon.start(loaded.config, { log, load: () => loaded, version: '0.0.0' });
+  cleanups.push(() => daemon.stop());
+  expect(warned).toContain('l39');
+});
 
 const listenOn = (name: string): string =>
   `listen: { line: '${join(folder.path, name)}', resp: off, http: off }\n`;

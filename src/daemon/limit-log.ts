@@ -1,10 +1,18 @@
 import { type LimitingFields, logLimiting } from '../adapters/metrics/log.ts';
+import { tableBytes } from '../backends/local/table.ts';
 import { UNLIMITED } from '../core/decision.ts';
 import { errorMessageOf } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { SyncLimiter } from '../limiter/sync-limiter.ts';
+import { MEMORY } from './config/memory.ts';
 import { toKeyText } from './keys/binary-key.ts';
 import type { LimiterEntry } from './router/limiter-registry.ts';
+
+/** Other rules take more. */
+const BUCKET = { width: 2 };
+
+/** `bytes` is with the limits before it. */
+const TOO_MANY_KEYS = 'keys up to maxKeys may not fit into memory: lower maxKeys, or leave it out';
 
 export class LimitLog {
   readonly #log: Log;
@@ -16,9 +24,13 @@ export class LimitLog {
   }
 
   add(created: readonly LimiterEntry[]): void {
+    let bytes = 0;
     for (const entry of created) {
-      const { name: limit, limiter } = entry;
+      const { name: limit, limiter, rule } = entry;
       if (limiter instanceof SyncLimiter) {
+        bytes += rule.maxKeys === undefined ? 0 : tableBytes(rule.maxKeys, BUCKET);
+        if (rule.maxKeys !== undefined && bytes > MEMORY.total / 2)
+          this.#log('warn', TOO_MANY_KEYS, { limit, bytes, memory: MEMORY.total });
         if (learns(limiter)) this.#decreaseLogs.set(entry, logDecreases(limiter, this.#log));
         continue;
       }

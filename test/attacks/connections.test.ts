@@ -2,9 +2,13 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { fileURLToPath } from 'node:url';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { afterEach, describe, expect, test } from 'vitest';
 import { DEFAULT_BOUNDS } from '../../src/daemon/config/read.ts';
 import { Connections } from '../../src/daemon/server/connections.ts';
+import { HeldBytes } from '../../src/daemon/server/held-bytes.ts';
+import { IdleEviction } from '../../src/daemon/server/idle-eviction.ts';
 import { Listeners } from '../../src/daemon/server/listeners.ts';
 import { PacedSocket } from '../../src/daemon/server/paced-socket.ts';
 import type { ProtocolFactory } from '../../src/daemon/server/protocol-handler.ts';
@@ -176,6 +180,130 @@ describe.each(['line', 'RESP'])('%s, half a request', (name) => {
     }
     expect(target.counts()).toMatchObject({ open: 1, slow: 0 });
   });
+});
+
+test('RESP, MULTI without EXEC: is closed in time, even if commands are queued', async () => {
+  const target = PROTOCOLS.RESP[0]();
+  const socket = await (await listen(target))();
+  socket.write(respCommand('MULTI'));
+  for (let n = 0; n < 4 && !socket.destroyed; n++) {
+    await ask(socket, respCommand('SLUICE.CHECK', '*', 'alice'));
+    await target.clock.advanceAsync(SLOW_MS / 2);
+  }
+  await expect.poll(() => target.counts()).toMatchObject({ open: 0, slow: 1 });
+});
+
+test('RESP, MULTI with EXEC in time: stays', async () => {
+  const target = PROTOCOLS.RESP[0]();
+  const socket = await (await listen(target))();
+  for (let n = 0; n < 4; n++) {
+    await ask(socket, respCommand('MULTI'));
+    await target.clock.advanceAsync(SLOW_MS * 0.9);
+    expect(await ask(socket, respCommand('EXEC'))).toBe('*0\r\n');
+  }
+  expect(target.counts()).toMatchObject({ open: 1, slow: 0 });
+});
+
+describe('unfinished requests of all connections at the bound in bytes', () => {
+  const HELD_BYTES = 1_000_000;
+  const word = 'x'.repeat(60_000);
+  const half = `*3\r\n$4\r\nECHO\r\n$60000\r\n${word}\r\n$9\r\n`;
+  const queue = respCommand('MULTI') + respCommand('ECHO', word);
+  const body = `POST /check HTTP/1.1\r\nHost: a\r\nContent-Length: 65000\r\n\r\n${word}`;
+  const head = `GET / HTTP/1.1\r\nHost: a\r\n${'A: b\r\n'.repeat(900)}`;
+
+  test.each([
+    ['RESP', 'half commands', half, /^-ERR out of memory for incomplete commands/],
+    ['RESP', 'queued commands', queue, /-ERR out of memory for incomplete commands/],
+    ['HTTP', 'half bodies', body, /^HTTP\/1\.1 503 .*Out of memory for incomplete requests/s],
+    ['HTTP without fast path', 'half heads', head, /^HTTP\/1\.1 503 /],
+  ])('%s, %s: the largest are refused, a small one stays', async (name, _, bytes, error) => {
+    const clock = new VirtualClock(1e9);
+    const turns = new Turns(clock, undefined, new HeldBytes(HELD_BYTES));
+    const fastPath = name === 'HTTP';
+    const connections = name.startsWith('HTTP')
+      ? createHttpServer({ clock, turns, bounds: BOUNDS, fastPath })
+      : new Connections(createTestDaemon(clock).resp, () => BOUNDS, clock, turns);
+    const open = await listen({
+      clock,
+      counts: () => connections.counts,
+      accept: (socket) => connections.accept(socket, true),
+    });
+    const [, request] = PROTOCOLS[name];
+    const small = await open();
+    small.write(request.slice(0, 20));
+    const refusals: string[] = [];
+    for (let n = 0; n < 60; n++) {
+      const socket = await open();
+      let received = '';
+      socket.on('data', (chunk) => {
+        received += chunk;
+      });
+      socket.on('close', () => refusals.push(received));
+      socket.write(bytes);
+    }
+    await expect.poll(() => connections.counts.oversized).toBeGreaterThan(10);
+    await expect.poll(() => refusals.length).toBe(connections.counts.oversized);
+    expect(refusals.filter((text) => !error.test(text))).toEqual([]);
+    expect(connections.counts.open).toBeGreaterThan(3);
+    expect(await ask(small, request.slice(20))).toMatch(/^(\*6|HTTP\/1\.1 200)/);
+  });
+
+  test('line, half keys: the largest are closed', async () => {
+    const clock = new VirtualClock(1e9);
+    const turns = new Turns(clock, undefined, new HeldBytes(1000));
+    const { line } = createTestDaemon(clock, { maxLine: 1000 });
+    const connections = new Connections(line, () => BOUNDS, clock, turns);
+    const open = await listen({
+      clock,
+      counts: () => connections.counts,
+      accept: (socket) => connections.accept(socket),
+    });
+    for (let n = 0; n < 10; n++) (await open()).resume().write('x'.repeat(200));
+    await expect.poll(() => connections.counts).toMatchObject({ accepted: 10, oversized: 6 });
+  });
+
+  test('held bytes above the bound: connections that hold most are refused', () => {
+    const held = new HeldBytes(100);
+    const refused: string[] = [];
+    const holder = (name: string) => ({ refuse: () => void refused.push(name) });
+    const [a, b, c] = ['a', 'b', 'c'].map(holder);
+    held.set(a, 40);
+    held.set(b, 50);
+    held.set(a, 10);
+    held.set(c, 39);
+    expect(refused).toEqual([]);
+    held.set(c, 45);
+    expect(refused).toEqual(['b']);
+    held.set(a, 56);
+    expect(refused).toEqual(['b', 'a']);
+  });
+});
+
+test('connections without memory for more: each protocol keeps a part', () => {
+  const held = new HeldBytes(1e6, 7000 * 100);
+  held.connections = 100;
+  expect([held.isFull(100), held.isFull(25), held.isFull(24)]).toEqual([true, true, false]);
+  held.connections = 99;
+  expect([held.isFull(99), held.isFull(99, 10)]).toEqual([false, true]);
+});
+
+test('idle eviction: keeps no connection that has closed', async () => {
+  setFlagsFromString('--expose-gc');
+  const collectGarbage = runInNewContext('gc') as () => void;
+  const open = new Set<{ readonly idleSince: number }>();
+  const eviction = new IdleEviction(open);
+  const closed = Array.from({ length: 100 }, () => {
+    const connection = { idleSince: 0 };
+    open.add(connection);
+    return new WeakRef(connection);
+  });
+  expect(eviction.choose(500)).toBeUndefined();
+  open.clear();
+  for (let n = 0; n < 1000; n++) open.add({ idleSince: 0 });
+  await new Promise((turn) => setImmediate(turn)); // a WeakRef keeps its target until the turn ends
+  collectGarbage();
+  expect(closed.filter((connection) => connection.deref() !== undefined)).toEqual([]);
 });
 
 describe('RESP before AUTH', () => {

@@ -4,6 +4,7 @@ import { runBench } from '../support/run-bench.ts';
 
 /** A run ends long before. */
 const MAX_RUN_MS = 60_000;
+const MAX_MEMORY_RUN_MS = 300_000;
 
 interface AttackResult {
   readonly name: string;
@@ -11,9 +12,13 @@ interface AttackResult {
   readonly failure?: string;
 }
 
-async function attack(name: string, rounds: number): Promise<AttackResult['counts']> {
+async function attack(
+  name: string,
+  rounds: number,
+  maxMs = MAX_RUN_MS,
+): Promise<AttackResult['counts']> {
   const words = ['--only', name, '--rounds', `${rounds}`, '--seed', '7'];
-  const [result] = await runBench<AttackResult[]>(MAX_RUN_MS, 'soak/attack.mjs', ...words);
+  const [result] = await runBench<AttackResult[]>(maxMs, 'soak/attack.mjs', ...words);
   expect({ name: result.name, failure: result.failure }).toEqual({ name, failure: undefined });
   return result.counts;
 }
@@ -46,6 +51,13 @@ test('datagram attack: noise, replays and mutations change no bucket and no memb
   const { checks, allowed, recorded } = await attack('datagrams', 8);
   expect({ checks, allowed }).toEqual({ checks: 64, allowed: 40 });
   expect(recorded).toBeGreaterThan(0);
+});
+
+test('memory attack: permits, half requests, queues and keys do not end a daemon with 512 MiB', {
+  timeout: MAX_MEMORY_RUN_MS,
+}, async () => {
+  const { answered } = await attack('memory', 1, MAX_MEMORY_RUN_MS);
+  expect(answered).toBe(10);
 });
 
 test('pipelining flood: another client gets its replies at once, and never above its limit', async () => {

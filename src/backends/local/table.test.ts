@@ -3,7 +3,7 @@ import { createHasher } from '../../core/hash.ts';
 import { seededRandom } from '../../core/random.ts';
 import type { KeyConverter } from '../../policies/policy.ts';
 import { collectSlices, type TableSlices } from '../table-slices.ts';
-import { KeyTable } from './table.ts';
+import { KeyTable, TableMemory } from './table.ts';
 
 const hasher = createHasher([1, 2, 3, 4]);
 
@@ -48,6 +48,44 @@ const idOf = (key: string): string => {
   hasher.hash(key);
   return `${hasher.low} ${hasher.high}`;
 };
+
+describe('key tables that share memory', () => {
+  const SHARED_BYTES = 2 ** 23;
+  const flood = (table: KeyTable, keys: number): void => {
+    for (let n = 0; n < keys; n++) put(table, `key ${n}`, n, 1e9, n);
+  };
+
+  test('key tables that share memory: floods of keys stay within it, and each table grows', () => {
+    const memory = new TableMemory(SHARED_BYTES);
+    const tables = [1, 2, 3].map(() => new KeyTable(lifecycle, hasher, memory));
+    for (const table of tables) {
+      flood(table, 100_000);
+      const bytes = tables.reduce((sum, { storage }) => sum + storage.byteLength, 0);
+      expect(bytes).toBeLessThanOrEqual(SHARED_BYTES);
+      expect(table.size).toBeGreaterThan(10_000);
+      expect(table.evicted).toBe(100_000 - table.size);
+    }
+    expect(tables.map(({ evicted }) => evicted > 0)).toEqual([false, false, true]);
+  });
+
+  test('key table that is detached: others get its memory', () => {
+    const memory = new TableMemory(SHARED_BYTES);
+    const [first, second] = [1, 2].map(() => new KeyTable(lifecycle, hasher, memory));
+    flood(first, 200_000);
+    const { size } = first;
+    first.detach();
+    flood(second, 200_000);
+    expect(second.size).toBe(size);
+  });
+
+  test('key table with maxKeys of its own: keeps that many, whatever the others take', () => {
+    const memory = new TableMemory(0);
+    flood(new KeyTable(lifecycle, hasher, memory), 1000);
+    const own = createTable(50_000);
+    flood(own, 60_000);
+    expect(own.size).toBe(50_000);
+  });
+});
 
 describe('key table', () => {
   test('key table: keeps every key in use while it grows, shrinks and grows again', () => {

@@ -143,7 +143,7 @@ export class KeyTable {
 
   /** Whether there is memory for another block with so many keys. */
   #hasRoomFor(keys: number): boolean {
-    return this.#memory?.hasRoom(capacityFor(keys) * this.#stride * 8) ?? true;
+    return this.#memory?.hasRoom(tableBytes(keys, this.lifecycle)) ?? true;
   }
 
   /** The index of the key's state, or -1 if it has none. */
@@ -533,6 +533,10 @@ export class KeyTable {
     this.#account();
   }
 }
+
+/** Memory of a table with so many keys of a policy. */
+export const tableBytes = (keys: number, { width }: Pick<Policy, 'width'>): number =>
+  capacityFor(keys) * (1 + width) * 8;
 
 /** The capacity of a table with so many keys: it can grow by a third or more. */
 function capacityFor(keys: number): number {
