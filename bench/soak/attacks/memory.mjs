@@ -70,8 +70,8 @@ async function hold(port, count, bytes) {
     held.push(socket);
   }
   const isSending = (socket) => !socket.destroyed && socket.writableLength > 0;
-  for (let n = 0; n < 50 && held.some(isSending); n++) await sleep(20);
-  await sleep(500);
+  for (let n = 0; n < 100 && held.some(isSending); n++) await sleep(100);
+  await sleep(2000);
   for (const socket of held) socket.destroy();
   return count;
 }
@@ -86,9 +86,9 @@ const heldCheck = (n) => `GET /check?hold=1&key=${keyOf(n)} HTTP/1.1\r\nHost: a\
 
 /** What the client does, by the name of its count. */
 const ATTACKS = {
-  permits: ({ http: port }) => flood(port, heldCheck, 60_000, 'HTTP/1.1 '),
+  permits: ({ http: port }) => flood(port, heldCheck, 50_000, 'HTTP/1.1 '),
   respPermits: ({ resp: port }) =>
-    flood(port, (n) => resp('SLUICE.CHECK', '*', keyOf(n), 1, 'HOLD'), 60_000, '*6\r\n'),
+    flood(port, (n) => resp('SLUICE.CHECK', '*', keyOf(n), 1, 'HOLD'), 50_000, '*6\r\n'),
   halfCommands: ({ resp: port }) => hold(port, 2500, halfCommand),
   queues: ({ resp: port }) => hold(port, 2500, queue + halfCommand),
   halfHeads: ({ http: port }) => hold(port, 5000, `GET / HTTP/1.1\r\nHost: a\r\n${headers}`),
