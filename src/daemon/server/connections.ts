@@ -1,6 +1,4 @@
 /**
- * Connects sockets to protocol handlers, with a bound on everything a client can make the daemon hold.
- *
  * Back-pressure: a client that does not read its responses is not read from. It is disconnected if it stays so, or
  * leaves a request incomplete. At the maximum an idle connection makes space. Keep-alive probes find clients that
  * vanished. A client that pipelines without pause gets its slice of each turn (`turns.ts`).
@@ -94,8 +92,7 @@ export class Connections {
     this.#totals.accepted++;
     held.connections++;
     if (this.#open.size === 0) this.#schedulePoll();
-    const clock = this.#clock;
-    const turns = this.#turns;
+    const [clock, turns] = [this.#clock, this.#turns];
     const connection = new Connection(socket, this.#createHandler, this.#bounds(), clock, turns, {
       onClosed: () => {
         held.connections--;
