@@ -12,10 +12,10 @@
 
 import { connect as connectPlain, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
+import { scheduleDeadline } from '../core/call-deadline.ts';
 import { type Millis, schedule } from '../core/clock.ts';
 import { errorMessageOf, RejectedError, UnavailableError } from '../core/errors.ts';
 import { formatEndpoint } from './address.ts';
-import { scheduleDeadline } from './deadline.ts';
 import type { ClientSettings } from './options.ts';
 import { encodeCommand, RespError, RespParser, type RespValue, toBinaryString } from './resp.ts';
 

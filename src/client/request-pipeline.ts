@@ -12,10 +12,10 @@
  * Else the call is denied, and its reply is still awaited: no reply in time for another deadline is an outage.
  */
 
+import { afterReads, MAX_EXTENSIONS, wasBlocked } from '../core/call-deadline.ts';
 import { type Millis, onNextTick } from '../core/clock.ts';
 import { DeadlineSet, type Issued } from '../core/deadline-set.ts';
 import { DaemonConnection, type RequestError } from './connection.ts';
-import { afterReads, MAX_EXTENSIONS, wasBlocked } from './deadline.ts';
 import type { ClientSettings } from './options.ts';
 import { encodeCommand, RespError, type RespValue } from './resp.ts';
 

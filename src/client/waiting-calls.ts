@@ -5,9 +5,9 @@
  *                                                          └── abort, deadline ──▶ connection closes: the call leaves the queue
  */
 
+import { scheduleDeadline } from '../core/call-deadline.ts';
 import { type Millis, schedule } from '../core/clock.ts';
 import { DaemonConnection, type RequestError } from './connection.ts';
-import { scheduleDeadline } from './deadline.ts';
 import type { ClientSettings } from './options.ts';
 import { encodeCommand, RespError, type RespValue } from './resp.ts';
 

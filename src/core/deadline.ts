@@ -1,3 +1,4 @@
+import { afterReads, wasBlocked } from './call-deadline.ts';
 import { type Clock, type Millis, schedule } from './clock.ts';
 import { UnavailableError } from './errors.ts';
 
@@ -21,7 +22,10 @@ export async function withDeadline<T>(
   throw new UnavailableError(component, lateReplyMessage(ms));
 }
 
-/** Resolves to true when `done` resolves, or to false after `ms`; rejects if `done` rejects first. */
+/**
+ * Resolves to true when `done` resolves, or to false after `ms`; rejects if `done` rejects first. If this process was
+ * blocked meanwhile, what has arrived is read first.
+ */
 export async function completesWithin(
   clock: Clock,
   ms: Millis,
@@ -30,7 +34,11 @@ export async function completesWithin(
 ): Promise<boolean> {
   let cancel = (): void => {};
   const timeout = new Promise<boolean>((resolve) => {
-    cancel = schedule(clock, clock.now() + ms, () => resolve(false), keepAlive);
+    const until = clock.now() + ms;
+    const expire = (): void => resolve(false);
+    const onTimer = (): void =>
+      wasBlocked(clock.now() - until, ms) ? afterReads(expire) : expire();
+    cancel = schedule(clock, until, onTimer, keepAlive);
   });
   return Promise.race([done.then(() => true), timeout]).finally(cancel);
 }

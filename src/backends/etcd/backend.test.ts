@@ -5,6 +5,7 @@ import {
   type NetworkFaults,
   skewedClock,
 } from '../../../test/support/faulty-registers.ts';
+import { StallableClock } from '../../../test/support/stallable-clock.ts';
 import { mostInAnyWindow } from '../../../test/support/window-oracle.ts';
 import type { Clock } from '../../core/clock.ts';
 import { seededRandom } from '../../core/random.ts';
@@ -264,6 +265,7 @@ describe('etcd backend on faulty registers', () => {
 
       function unreachable(compareAndSwap: RegisterStore['compareAndSwap']) {
         const clock = new VirtualClock(1_000_000);
+        const process = new StallableClock(clock);
         const list = async () => [];
         const store = { compareAndSwap, list, grantLease: async () => 'lease', close() {} };
         const options = {
@@ -273,11 +275,17 @@ describe('etcd backend on faulty registers', () => {
           onUnavailable,
         };
         const context = {
-          ...{ name: 'api', hasExplicitName: true, clock, random: seededRandom(1), maxKeys: 10 },
-          ...{ maxWaiters: 10, keepAlive: false, onCapacity() {}, onAvailability() {} },
+          ...{ name: 'api', hasExplicitName: true, random: seededRandom(1), maxKeys: 10 },
+          ...{
+            clock: process,
+            maxWaiters: 10,
+            keepAlive: false,
+            onCapacity() {},
+            onAvailability() {},
+          },
         };
         const policy = createPolicy({ bucket: { rate: 1, burst: 5 } }, seededRandom(1));
-        return { clock, backend: new EtcdBackend(policy, context, store, options) };
+        return { clock, process, backend: new EtcdBackend(policy, context, store, options) };
       }
 
       test('check, checkBatch and takeUpTo follow it, and nothing is lent to other groups', async () => {
@@ -305,6 +313,18 @@ describe('etcd backend on faulty registers', () => {
         for (let n = 0; n < 10_000; n++) void backend.check(`key ${n}`, 1);
         expect((await backend.check('one more', 1)).decision.verdict).toBe('deny');
         expect(await backend.takeUpTo('one more', 1)).toBe(0);
+        expect(backend.isAvailable).toBe(true);
+        await backend.close();
+      });
+
+      test('an operation whose deadline passed while the process was blocked is denied, and etcd stays available', async () => {
+        const { backend, clock, process } = unreachable(() => new Promise(() => {}));
+        const checked = backend.check('k', 1);
+        process.stall();
+        clock.advance(2 * DEADLINE_MS);
+        process.resume();
+        process.fireOverdue();
+        expect((await checked).decision.verdict).toBe('deny');
         expect(backend.isAvailable).toBe(true);
         await backend.close();
       });

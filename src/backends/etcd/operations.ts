@@ -2,10 +2,11 @@
  * Operations of a limit on keys in etcd: each has a deadline, and each key has a queue of its own.
  *
  * An outage costs one deadline: then a circuit breaker rejects operations at once, until a probe succeeds. An operation that
- * only lost to contention, while etcd replies, opens no breaker.
+ * only lost to contention, while etcd replies, or whose deadline passed while this process was blocked, opens no breaker.
  */
 
-import { type Clock, type Millis, onImmediate } from '../../core/clock.ts';
+import { afterReads, wasBlocked } from '../../core/call-deadline.ts';
+import type { Clock, Millis } from '../../core/clock.ts';
 import { DeadlineSet } from '../../core/deadline-set.ts';
 import { deny, NEVER } from '../../core/decision.ts';
 import { UnavailableError } from '../../core/errors.ts';
@@ -135,13 +136,16 @@ export class Operations<Fields extends object, Queue extends KeyQueue<Fields & O
     return isWaiting;
   }
 
-  /** If this process was busy, the reply has arrived and is read before the next immediate. */
+  /** Replies that have arrived are read first. */
   #timeOut(operation: PendingOperation): void {
-    onImmediate(() => {
-      const { deadlineMs } = this.#options;
+    const { clock, deadlineMs } = this.#options;
+    const { issuedAt } = operation;
+    const isStall = wasBlocked(clock.now() - issuedAt - deadlineMs, deadlineMs);
+    afterReads(() => {
       const error = new UnavailableError('etcd', `no decision within ${deadlineMs} ms`);
       // A reply since then means that etcd is available and the operation only lost to contention.
-      if (operation.isWaiting && this.#lastReplyAt < operation.issuedAt) this.onFailure(error);
+      const isOutage = !isStall && this.#lastReplyAt < issuedAt;
+      if (operation.isWaiting && isOutage) this.onFailure(error);
       operation.reject(error);
     });
   }

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
-import type { Clock } from '../core/clock.ts';
-import { scheduleDeadline } from './deadline.ts';
+import { scheduleDeadline, withDeadline } from './call-deadline.ts';
+import type { Clock } from './clock.ts';
+import { completesWithin } from './deadline.ts';
 
 /** A clock whose timers fire when the test says so, however late. */
 class LateClock implements Clock {
@@ -67,4 +68,23 @@ describe('deadline', () => {
     await clock.fire(500);
     expect(state.expired).toBe(1);
   });
+});
+
+test.each([
+  ['withDeadline', (clock: Clock, call: Promise<boolean>) => withDeadline(clock, 1_000, call)],
+  [
+    'completesWithin',
+    (clock: Clock, call: Promise<boolean>) => completesWithin(clock, 1_000, call),
+  ],
+])('%s: a reply that arrived while the process was blocked is in time', async (_name, run) => {
+  const clock = new LateClock();
+  let onReply = (): void => {};
+  const call = new Promise<boolean>((resolve) => {
+    onReply = () => resolve(true);
+  });
+  const result = run(clock, call);
+  const fired = clock.fire(500);
+  setImmediate(onReply); // as it is read
+  await fired;
+  expect(await result).toBe(true);
 });
