@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import type { OnUnavailable } from '../../core/decision.ts';
 import { seededRandom } from '../../core/random.ts';
 import { createPolicy } from '../../policies/limit.ts';
 import { VirtualClock } from '../../testing/index.ts';
@@ -50,7 +51,19 @@ class ScriptedRedis implements RedisConnection {
   }
 }
 
-function setUp(isCluster = false, hasCallIds = false) {
+function backendOn(connection: ScriptedRedis, clock: VirtualClock, onUnavailable: OnUnavailable) {
+  const random = seededRandom(1);
+  const context = {
+    ...{ name: 'api', hasExplicitName: true, clock, random, maxKeys: 10, maxWaiters: 10 },
+    ...{ keepAlive: false, onCapacity() {}, onAvailability() {}, hasListeners: () => true },
+  };
+  return new RedisBackend(createPolicy({ bucket: { rate: 1 } }, random), context, {
+    ...{ connection, subscriber: undefined, prefix: 'sluice', deadlineMs: 100 },
+    ...{ onUnavailable, processes: 1 },
+  });
+}
+
+function setUp(isCluster = false, hasCallIds = false, isPatient = false) {
   const clock = new VirtualClock(1_000_000);
   const redis = new ScriptedRedis(clock, isCluster);
   const changes: boolean[] = [];
@@ -58,7 +71,7 @@ function setUp(isCluster = false, hasCallIds = false) {
   const batcher = new ScriptBatcher(
     redis,
     { full: 'full', checkOnly: 'check-only', hasCallIds },
-    { clock, deadlineMs: 100, onAvailability },
+    { clock, deadlineMs: 100, isPatient, onAvailability },
   );
   return { clock, redis, batcher, changes };
 }
@@ -191,6 +204,50 @@ describe('script batcher', () => {
     expect([redis.calls.length, changes]).toEqual([1, []]);
   });
 
+  test('patient: a Redis that was busy for longer than the deadline is available, and decides its calls', async () => {
+    const { clock, redis, batcher, changes } = setUp(false, false, true);
+    await batcher.send('x', 'a1');
+    redis.isHeld = true;
+    const sent = batcher.send('x', 'a1');
+    await expect.poll(() => redis.calls.length).toBe(3);
+    clock.advance(150);
+    redis.reply();
+    expect([(await sent).value, changes]).toEqual([0, []]);
+    expect(redis.calls.length).toBe(3); // it was not late for Redis either
+  });
+
+  test('patient: a first call that Redis answers late tells its clock', async () => {
+    const { clock, redis, batcher, changes } = setUp(false, false, true);
+    redis.isHeld = true;
+    const sent = batcher.send('x', 'a1');
+    for (const calls of [1, 2]) {
+      await expect.poll(() => redis.calls.length).toBe(calls);
+      clock.advance(150);
+      redis.reply();
+    }
+    expect([(await sent).value, redis.calls.length, changes]).toEqual([0, 2, []]);
+  });
+
+  test('patient: a Redis that is frozen is unavailable within two deadlines', async () => {
+    const { clock, redis, batcher, changes } = setUp(false, false, true);
+    await batcher.send('x', 'a1');
+    redis.isHeld = true;
+    const sent = batcher.send('x', 'a1');
+    await expect.poll(() => redis.calls.length).toBe(3);
+    clock.advance(200);
+    await expect(sent).rejects.toMatchObject({ code: 'UNAVAILABLE' });
+    expect(changes).toEqual([false]);
+    batcher.stop();
+  });
+
+  test('patient: calls that reach Redis late are sent again, three times at most', async () => {
+    const { redis, batcher, changes } = setUp(false, false, true);
+    redis.isAlwaysLate = true;
+    await expect(batcher.send('x', 'a1')).rejects.toMatchObject({ code: 'UNAVAILABLE' });
+    expect([redis.calls.length, changes]).toEqual([4, [false]]);
+    batcher.stop();
+  });
+
   test('cluster: the probe uses the key whose call failed', async () => {
     const { clock, redis, batcher, changes } = setUp(true);
     redis.isDown = true;
@@ -236,19 +293,36 @@ describe('script batcher', () => {
   });
 });
 
+test.each([
+  ['local', undefined, 60],
+  ['deny', true, 60],
+  ['allow', true, 60],
+  ['local', true, 100],
+] as const)(
+  'redis backend, onUnavailable %s: decided by the fallback (%s) if Redis is silent for 100 and %s ms',
+  async (onUnavailable, fromFallback, ms) => {
+    const clock = new VirtualClock(1000);
+    const connection = new ScriptedRedis(clock);
+    const backend = backendOn(connection, clock, onUnavailable);
+    await backend.check('k', 1);
+    connection.isHeld = true;
+    const checked = backend.check('k', 1);
+    await expect.poll(() => connection.calls.length).toBe(3);
+    clock.advance(100);
+    await new Promise((resolve) => setImmediate(resolve));
+    clock.advance(ms);
+    await new Promise((resolve) => setImmediate(resolve));
+    connection.reply();
+    expect((await checked).fromFallback).toBe(fromFallback);
+    await backend.close();
+  },
+);
+
 test('redis backend: a check that times out after close is denied, whatever onUnavailable says', async () => {
   const clock = new VirtualClock();
   const connection = new ScriptedRedis(clock);
   connection.isHeld = true;
-  const random = seededRandom(1);
-  const context = {
-    ...{ name: 'api', hasExplicitName: true, clock, random, maxKeys: 10, maxWaiters: 10 },
-    ...{ keepAlive: false, onCapacity() {}, onAvailability() {} },
-  };
-  const backend = new RedisBackend(createPolicy({ bucket: { rate: 1 } }, random), context, {
-    ...{ connection, subscriber: undefined, prefix: 'sluice', deadlineMs: 100 },
-    ...{ onUnavailable: 'allow', processes: 1 },
-  });
+  const backend = backendOn(connection, clock, 'allow');
   const checked = backend.check('k', 1);
   await expect.poll(() => connection.calls.length).toBe(1);
   await backend.close();

@@ -28,7 +28,7 @@ import { cryptoRandom } from '../../core/random.ts';
 import { CircuitBreaker, RejectionPacer } from '../circuit-breaker.ts';
 import { randomId } from '../remote-limit.ts';
 import { RttEstimator } from '../rtt-estimator.ts';
-import { CallDeadlines } from './call-deadlines.ts';
+import { CallDeadlines, MAX_PATIENT_DEADLINES, PATIENT_DEADLINES } from './call-deadlines.ts';
 import type { RedisConnection, ScriptReply } from './client.ts';
 import { RESERVATION_TTL_MS, RESERVED_ERROR } from './lua-reservations.ts';
 import type { ReplyValue } from './reply.ts';
@@ -39,6 +39,9 @@ const MAX_BATCH_SIZE = 512;
 
 /** Commands in flight. Further ones wait here, where queueing does not count against their deadline. */
 const MAX_IN_FLIGHT = 16 * MAX_BATCH_SIZE;
+
+/** How often a batch is sent again, because it reached Redis late, if the batcher is patient. */
+const MAX_PATIENT_RETRIES = 3;
 
 /** With this many unavailable slots, the whole cluster counts as unavailable. */
 const MAX_UNAVAILABLE_SLOTS = 64;
@@ -114,6 +117,9 @@ export class ScriptBatcher {
   /** Read once for all replies of a batch. */
   readonly clock: BatchClock;
   readonly #deadlineMs: Millis;
+  /** For how long Redis executes a call: as long as its callers wait in an outage. */
+  readonly #executableMs: Millis;
+  readonly #maxRetries: number;
   /**
    * Upper bound on how far Redis's clock is ahead of the local one, too high by one round trip at most. One for each
    * slot of a cluster, because every node has its own clock. NaN until there was a reply.
@@ -153,6 +159,8 @@ export class ScriptBatcher {
     settings: {
       readonly clock: Clock;
       readonly deadlineMs: Millis;
+      /** Calls wait for up to `PATIENT_DEADLINES`, and longer while Redis replies to others (`call-deadlines.ts`). */
+      readonly isPatient?: boolean;
       readonly onAvailability: (isAvailable: boolean, why: unknown) => void;
       /** Called in an outage whose cause is that replies keep arriving after their deadline. */
       readonly onLateReplies?: (rttMs: Millis) => void;
@@ -164,7 +172,10 @@ export class ScriptBatcher {
     this.#deadlineMs = settings.deadlineMs;
     this.#onAvailability = settings.onAvailability;
     this.#onLateReplies = settings.onLateReplies;
-    this.#calls = new CallDeadlines(settings.clock, settings.deadlineMs);
+    const { clock, deadlineMs, isPatient = false } = settings;
+    this.#executableMs = deadlineMs * (isPatient ? PATIENT_DEADLINES : 1);
+    this.#maxRetries = isPatient ? MAX_PATIENT_RETRIES : 1;
+    this.#calls = new CallDeadlines(clock, deadlineMs, undefined, isPatient);
     this.#clockOffsetMs = new Float64Array(connection.isCluster ? SLOT_COUNT : 1).fill(Number.NaN);
   }
 
@@ -285,7 +296,7 @@ export class ScriptBatcher {
     return [...bySlot.values()];
   }
 
-  async #sendBatch(commands: readonly PendingCommand[], isRetry = false): Promise<void> {
+  async #sendBatch(commands: readonly PendingCommand[], retries = 0): Promise<void> {
     const texts = commands.map(textOf);
     const isUniform = texts.every((text) => text === texts[0]);
     const args = isUniform ? [texts[0]] : texts;
@@ -298,7 +309,7 @@ export class ScriptBatcher {
       const callId = isCheckOnly ? '' : this.#callIdOf(args);
       const reply = await this.#runScript(commands[0].slot, script, keys, args, callId);
       const at = Number(reply[0]); // NaN if late
-      if (Number.isNaN(at)) return await this.#resendBatch(commands, reply, isRetry);
+      if (Number.isNaN(at)) return await this.#resendBatch(commands, reply, retries);
       this.clock.freeze();
       try {
         for (let n = 0; n < commands.length; n++) commands[n].onReply(reply[n + 1], at);
@@ -308,7 +319,7 @@ export class ScriptBatcher {
     } catch (error) {
       if (isCheckOnly && isReservedError(error)) {
         this.#isReservedUntil = this.clock.now() + RESERVATION_TTL_MS;
-        return await this.#sendBatch(commands, isRetry);
+        return await this.#sendBatch(commands, retries);
       }
       this.#openBreaker(commands[0], error);
       const unavailable = new UnavailableError('Redis', error);
@@ -317,20 +328,21 @@ export class ScriptBatcher {
   }
 
   /**
-   * Sends once more what a late call did not execute, though its reply arrived in time: Redis's clock was unknown or has
-   * been stepped, and is known now.
+   * Sends again what a late call did not execute, though its caller still waits: Redis's clock was unknown or has been
+   * stepped, and is known now, or Redis was busy.
    */
   async #resendBatch(
     commands: readonly PendingCommand[],
     reply: ScriptReply,
-    isRetry: boolean,
+    retries: number,
   ): Promise<void> {
-    if (isRetry) throw new Error('calls reach it after their deadline, twice in a row');
+    if (retries === this.#maxRetries)
+      throw new Error(`calls reach it after their deadline, ${retries + 1} times in a row`);
     const isDone = (command: PendingCommand, n: number): boolean =>
       isOneWay(command) && reply[n + 1] !== NOT_EXECUTED;
     for (const command of commands.filter(isDone)) command.onReply(0, Number.NaN);
     const rest = commands.filter((command, n) => !isDone(command, n));
-    if (rest.length > 0) await this.#sendBatch(rest, true);
+    if (rest.length > 0) await this.#sendBatch(rest, retries + 1);
   }
 
   #scriptFor({ jointKeys }: PendingCommand, isCheckOnly: boolean): string {
@@ -356,13 +368,13 @@ export class ScriptBatcher {
   ): Promise<ScriptReply> {
     const sentAt = this.clock.now();
     const offsetMs = this.#offsetOf(slot);
-    const deadline = Number.isNaN(offsetMs) ? 0 : sentAt + offsetMs + this.#deadlineMs;
+    const deadline = Number.isNaN(offsetMs) ? 0 : sentAt + offsetMs + this.#executableMs;
     const time = callId === '' ? `by ${deadline}` : `by ${deadline} ${callId}`;
     const call = this.#connection.run(script, keys, [time, ...texts]).then((reply) => {
       this.#learnOffset(slot, redisTimeOf(reply), sentAt);
       return reply;
     });
-    const inTime = this.#calls.run(call);
+    const inTime = this.#calls.run(call, slot);
     this.#connection.waitUntil?.(inTime.catch(() => {}));
     return inTime;
   }
@@ -376,11 +388,12 @@ export class ScriptBatcher {
   #learnOffset(slot: number, at: Millis, sentAt: Millis): void {
     const now = this.clock.now();
     this.rtt.observe(now - sentAt);
+    const known = this.#clockOffsetMs[slot];
     if (now - sentAt > this.#deadlineMs) {
       this.#noteLateReply(sentAt, now);
-      return; // too inexact
+      const isUsable = now - sentAt <= MAX_PATIENT_DEADLINES * this.#deadlineMs;
+      if (!(Number.isNaN(known) && isUsable)) return; // too inexact
     }
-    const known = this.#clockOffsetMs[slot];
     if (!(known >= at - now && known <= at - sentAt)) this.#clockOffsetMs[slot] = at - sentAt;
     this.#lastOffsetMs = this.#clockOffsetMs[slot];
   }

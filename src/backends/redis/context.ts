@@ -1,4 +1,4 @@
-import type { Clock, Millis } from '../../core/clock.ts';
+import { type Clock, type Millis, timersEndWithRequest } from '../../core/clock.ts';
 import type { OnUnavailable } from '../../core/decision.ts';
 import { ConfigError, UnavailableError } from '../../core/errors.ts';
 import { MAX_AMOUNT } from '../../core/options.ts';
@@ -86,7 +86,9 @@ export function createRedisContext(
   const onLateReplies = (rttMs: Millis): void => {
     if (!context.hasListeners?.()) warnOfLateReplies(config.onUnavailable, deadlineMs, rttMs);
   };
-  const batching = { clock, deadlineMs, onAvailability: onChange, onLateReplies };
+  // A local fallback may overshoot, so a busy host is no outage. On Workers each call has one timer, for its deadline.
+  const isPatient = config.onUnavailable === 'local' && !timersEndWithRequest;
+  const batching = { clock, deadlineMs, isPatient, onAvailability: onChange, onLateReplies };
   const batcher = new ScriptBatcher(connection, { ...scripts, joint: JOINT_SCRIPT }, batching);
   let names = nameKeys(config.prefix, context, policy);
   const redisKeyOf = (key: string): string => names.keyOf(key);
