@@ -28,7 +28,7 @@ import { cryptoRandom } from '../../core/random.ts';
 import { CircuitBreaker, RejectionPacer } from '../circuit-breaker.ts';
 import { randomId } from '../remote-limit.ts';
 import { RttEstimator } from '../rtt-estimator.ts';
-import { CallDeadlines, MAX_PATIENT_DEADLINES, PATIENT_DEADLINES } from './call-deadlines.ts';
+import { CallDeadlines, MAX_PATIENT_DEADLINES } from './call-deadlines.ts';
 import type { RedisConnection, ScriptReply } from './client.ts';
 import { RESERVATION_TTL_MS, RESERVED_ERROR } from './lua-reservations.ts';
 import type { ReplyValue } from './reply.ts';
@@ -117,9 +117,6 @@ export class ScriptBatcher {
   /** Read once for all replies of a batch. */
   readonly clock: BatchClock;
   readonly #deadlineMs: Millis;
-  /** For how long Redis executes a call: as long as its callers wait in an outage. */
-  readonly #executableMs: Millis;
-  readonly #maxRetries: number;
   /**
    * Upper bound on how far Redis's clock is ahead of the local one, too high by one round trip at most. One for each
    * slot of a cluster, because every node has its own clock. NaN until there was a reply.
@@ -159,7 +156,7 @@ export class ScriptBatcher {
     settings: {
       readonly clock: Clock;
       readonly deadlineMs: Millis;
-      /** Calls wait for up to `PATIENT_DEADLINES`, and longer while Redis replies to others (`call-deadlines.ts`). */
+      /** See `call-deadlines.ts`. */
       readonly isPatient?: boolean;
       readonly onAvailability: (isAvailable: boolean, why: unknown) => void;
       /** Called in an outage whose cause is that replies keep arriving after their deadline. */
@@ -172,9 +169,7 @@ export class ScriptBatcher {
     this.#deadlineMs = settings.deadlineMs;
     this.#onAvailability = settings.onAvailability;
     this.#onLateReplies = settings.onLateReplies;
-    const { clock, deadlineMs, isPatient = false } = settings;
-    this.#executableMs = deadlineMs * (isPatient ? PATIENT_DEADLINES : 1);
-    this.#maxRetries = isPatient ? MAX_PATIENT_RETRIES : 1;
+    const { clock, deadlineMs, isPatient } = settings;
     this.#calls = new CallDeadlines(clock, deadlineMs, undefined, isPatient);
     this.#clockOffsetMs = new Float64Array(connection.isCluster ? SLOT_COUNT : 1).fill(Number.NaN);
   }
@@ -336,7 +331,7 @@ export class ScriptBatcher {
     reply: ScriptReply,
     retries: number,
   ): Promise<void> {
-    if (retries === this.#maxRetries)
+    if (retries === (this.#calls.isPatient ? MAX_PATIENT_RETRIES : 1))
       throw new Error(`calls reach it after their deadline, ${retries + 1} times in a row`);
     const isDone = (command: PendingCommand, n: number): boolean =>
       isOneWay(command) && reply[n + 1] !== NOT_EXECUTED;
@@ -368,7 +363,7 @@ export class ScriptBatcher {
   ): Promise<ScriptReply> {
     const sentAt = this.clock.now();
     const offsetMs = this.#offsetOf(slot);
-    const deadline = Number.isNaN(offsetMs) ? 0 : sentAt + offsetMs + this.#executableMs;
+    const deadline = Number.isNaN(offsetMs) ? 0 : sentAt + offsetMs + this.#calls.silenceMs;
     const time = callId === '' ? `by ${deadline}` : `by ${deadline} ${callId}`;
     const call = this.#connection.run(script, keys, [time, ...texts]).then((reply) => {
       this.#learnOffset(slot, redisTimeOf(reply), sentAt);
@@ -389,11 +384,9 @@ export class ScriptBatcher {
     const now = this.clock.now();
     this.rtt.observe(now - sentAt);
     const known = this.#clockOffsetMs[slot];
-    if (now - sentAt > this.#deadlineMs) {
-      this.#noteLateReply(sentAt, now);
-      const isUsable = now - sentAt <= MAX_PATIENT_DEADLINES * this.#deadlineMs;
-      if (!(Number.isNaN(known) && isUsable)) return; // too inexact
-    }
+    if (now - sentAt > this.#deadlineMs) this.#noteLateReply(sentAt, now);
+    const maxMs = this.#deadlineMs * (Number.isNaN(known) ? MAX_PATIENT_DEADLINES : 1);
+    if (now - sentAt > maxMs) return; // too inexact
     if (!(known >= at - now && known <= at - sentAt)) this.#clockOffsetMs[slot] = at - sentAt;
     this.#lastOffsetMs = this.#clockOffsetMs[slot];
   }

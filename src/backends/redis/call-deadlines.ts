@@ -18,9 +18,6 @@ const PARTS = 5;
 /** One less than two deadlines have: timers fire a little late. */
 const MAX_QUIET_PARTS = 2 * PARTS - 1;
 
-/** What a patient call waits if the server does not reply at all, in deadlines. */
-export const PATIENT_DEADLINES = MAX_QUIET_PARTS / PARTS;
-
 /** What a call waits at most, in deadlines: stalled, and while other calls are answered. */
 const MAX_DEADLINES = 2;
 export const MAX_PATIENT_DEADLINES = 10;
@@ -53,7 +50,9 @@ interface PendingCall {
 export class CallDeadlines {
   readonly #clock: Clock;
   readonly #deadlineMs: Millis;
-  readonly #isPatient: boolean;
+  readonly isPatient: boolean;
+  /** What a call waits for a server that sends no reply. */
+  readonly silenceMs: Millis;
   /** On Cloudflare Workers a timer ends with its request: each call has one. */
   readonly #hasOwnTimers: boolean;
   readonly #pending: DeadlineSet<PendingCall>;
@@ -67,7 +66,8 @@ export class CallDeadlines {
   ) {
     this.#clock = clock;
     this.#deadlineMs = deadlineMs;
-    this.#isPatient = isPatient;
+    this.isPatient = isPatient;
+    this.silenceMs = isPatient ? (deadlineMs * MAX_QUIET_PARTS) / PARTS : deadlineMs;
     this.#hasOwnTimers = hasOwnTimers;
     this.#pending = new DeadlineSet(clock, deadlineMs / PARTS, (call) => this.#endPart(call));
   }
@@ -78,29 +78,27 @@ export class CallDeadlines {
     const now = this.#clock.now();
     return new Promise((resolve, reject) => {
       const pending: PendingCall = {
-        ...{ sentAt: now, replies, issuedAt: now, repliesSeen: replies.count },
-        ...{ parts: 0, countedParts: 0, quietParts: 0 },
+        sentAt: now,
+        replies,
+        issuedAt: now,
+        parts: 0,
+        countedParts: 0,
+        quietParts: 0,
+        repliesSeen: replies.count,
         onTimeout: () => reject(noReplyWithin(this.#deadlineMs)),
       };
       this.#pending.add(pending);
-      const onReply = (reply: T): void => {
-        this.#noteReply(pending);
-        resolve(reply);
-      };
-      const onFailure = (error: unknown): void => {
-        this.#pending.remove(pending);
-        reject(error);
-      };
+      const onReply = () => this.#noteReply(pending);
+      const onFailure = () => this.#pending.remove(pending);
       call.then(onReply, onFailure); // `finally` would cost several promises
+      call.then(resolve, reject);
     });
   }
 
   #repliesOf(slot: number): Replies {
-    let replies = this.#repliesBySlot.get(slot);
-    if (!replies) {
-      replies = { count: 0, lateSince: Infinity, isSlow: false };
-      this.#repliesBySlot.set(slot, replies);
-    }
+    const known = this.#repliesBySlot.get(slot);
+    const replies = known ?? { count: 0, lateSince: Infinity, isSlow: false };
+    if (!known) this.#repliesBySlot.set(slot, replies);
     return replies;
   }
 
@@ -128,7 +126,7 @@ export class CallDeadlines {
     if (hasReplied) call.quietParts = 0;
     else if (isCounted) call.quietParts++;
     const isOver =
-      this.#isPatient && !replies.isSlow
+      this.isPatient && !replies.isSlow
         ? call.quietParts >= MAX_QUIET_PARTS || call.parts >= PARTS * MAX_PATIENT_DEADLINES
         : call.countedParts >= PARTS || now - sentAt >= this.#deadlineMs * MAX_DEADLINES;
     if (isOver) {
