@@ -1,7 +1,3 @@
-/**
- * The backend interface: where a limit's state lives and who agrees on it, if this process decides.
- */
-
 import type { Clock, Millis } from '../core/clock.ts';
 import type { Decision } from '../core/decision.ts';
 import type { Hasher } from '../core/hash.ts';

@@ -1,5 +1,3 @@
-/** What every backend with a remote server needs: a limit's id in stored keys, ids for processes, answers during an outage. */
-
 import type { Millis } from '../core/clock.ts';
 import { allow, type Decision, deny } from '../core/decision.ts';
 import type { Random } from '../core/random.ts';

@@ -1,5 +1,3 @@
-/** The state of all keys of a limit in slices, between which calls may be decided: a snapshot without a pause. */
-
 import type { TableSnapshot } from './backend.ts';
 
 /** The entries of some keys each; at the end the debt of evicted keys. */

@@ -1,5 +1,3 @@
-/** The list of all commands: a new one is a file and an entry here. */
-
 import { BACKEND_PAGES } from '../daemon/backends/pages.ts';
 import type { BackendModule } from '../daemon/backends/registry.ts';
 import type { CommandEntry } from './framework/command.ts';

@@ -1,5 +1,3 @@
-/** The flags of commands that query a daemon by RESP, and the client that they describe. */
-
 import { parseEndpoint } from '../client/address.ts';
 import { type Client, connect } from '../client/index.ts';
 import { OptionReader } from '../core/options.ts';

@@ -1,5 +1,3 @@
-/** Finds the command on the command line and runs it. Every usage error prints one line. */
-
 import { InUseError, SluiceError } from '../core/errors.ts';
 import type { BackendModule } from '../daemon/backends/registry.ts';
 import { commandsOf } from './commands.ts';

@@ -1,5 +1,3 @@
-/** What `sluice top` shows: rates of limits between two readings of a daemon, and its most denied or most called keys. */
-
 import { toPrintableLine } from '../core/printable.ts';
 import type { TopCalled } from '../daemon/calls/call-recorder.ts';
 import { hottestKeys } from '../daemon/calls/hottest-keys.ts';

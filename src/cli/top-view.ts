@@ -1,5 +1,3 @@
-/** What the user of `sluice top` has chosen: order, filter, pause, help. Keys in, another choice out. */
-
 export const SORT_ORDERS = ['denied', 'calls', 'allowed', 'use', 'name'] as const;
 export type SortOrder = (typeof SORT_ORDERS)[number];
 

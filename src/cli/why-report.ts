@@ -1,5 +1,3 @@
-/** What `sluice why` tells about a key: the limits that apply, its state now, its denials, and what to do. */
-
 import { UNLIMITED } from '../core/decision.ts';
 import { toPrintableLine } from '../core/printable.ts';
 import { formatTime } from './chart/format.ts';

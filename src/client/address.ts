@@ -1,7 +1,3 @@
-/**
- * The address of a daemon: a host and a port, or a Unix socket.
- */
-
 import { ConfigError } from '../core/errors.ts';
 import { formatHostPort, isPort, parseHostPort, parseSocketPath } from '../core/host-port.ts';
 import { isRecord, presentNames } from '../core/options.ts';

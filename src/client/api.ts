@@ -1,5 +1,3 @@
-/** What users of `sluice/client` see: the client, its options and its results. */
-
 import type { Millis } from '../core/clock.ts';
 import type { AttemptOutcome, Decision, Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';

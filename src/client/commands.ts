@@ -1,5 +1,3 @@
-/** Calls of the client as RESP commands: validates arguments and options, and encodes them. */
-
 import { createHash } from 'node:crypto';
 import type { Millis } from '../core/clock.ts';
 import { isNonEmptyString } from '../core/config-helpers.ts';

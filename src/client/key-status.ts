@@ -1,5 +1,3 @@
-/** The state of a key under the daemon's limits, with the same field names as `inspect` of the library. */
-
 import type { Millis } from '../core/clock.ts';
 import { NEVER } from '../core/decision.ts';
 import { isRecord } from '../core/options.ts';

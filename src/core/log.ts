@@ -1,5 +1,3 @@
-/** The daemon's log: one line per event, as text or as JSON. */
-
 import type { Clock } from './clock.ts';
 import { toPrintableLine } from './printable.ts';
 

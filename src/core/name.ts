@@ -1,5 +1,3 @@
-/** Validates names of limits, pools and groups, which appear in headers, metrics, log lines and commands. */
-
 import { ConfigError } from './errors.ts';
 
 const NAME_PATTERN = /^[A-Za-z0-9_][\w.:-]{0,63}$/;

@@ -1,5 +1,3 @@
-/** Reports errors of limiters and options to `onError`, or as one process warning per limit. Nothing is thrown. */
-
 import { ConfigError, preview } from '../../core/errors.ts';
 import { emitProcessWarning } from '../../core/process-warning.ts';
 import { isPromiseLike } from '../../throttle/run-with-permit.ts';

@@ -1,5 +1,3 @@
-/** HTTP client of backends: connections are kept alive, a request has a deadline, and a response a largest size. */
-
 import http, { type IncomingHttpHeaders, type OutgoingHttpHeaders } from 'node:http';
 import https, { type AgentOptions } from 'node:https';
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';

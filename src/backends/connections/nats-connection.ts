@@ -1,5 +1,3 @@
-/** A NATS connection that is retried until it succeeds: a daemon may start before its NATS servers. */
-
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
 import type { Log } from '../../core/log.ts';

@@ -1,5 +1,3 @@
-/** Connection options for etcd: endpoints, credentials and TLS, for limits and pools alike. */
-
 import { described, isString } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { isRecord, OptionReader, readEach } from '../../core/options.ts';

@@ -1,5 +1,3 @@
-/** Registers, and entries of processes, in etcd: one transaction for each compare-and-swap. */
-
 import { UnavailableError } from '../../core/errors.ts';
 import { isRecord } from '../../core/options.ts';
 import type { EntrySet, EntryStore, RegisterStore, StoredEntry, StoredValue } from './store.ts';

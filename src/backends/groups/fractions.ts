@@ -1,5 +1,3 @@
-/** The fraction of a limit that each group owns before it borrows. */
-
 import { ConfigError } from '../../core/errors.ts';
 
 export interface GroupWeight {

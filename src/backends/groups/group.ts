@@ -1,5 +1,3 @@
-/** A process's membership in its group: its fraction of each limit, and the state of borrowing and lending. */
-
 import type { Clock, Millis } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
 import type { Policy } from '../../policies/policy.ts';

@@ -1,5 +1,3 @@
-/** The part of a limit that a group has before it borrows. */
-
 import type { Millis } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { bucket } from '../../policies/bucket.ts';

@@ -1,5 +1,3 @@
-/** The groups backend over a remote bucket: a Redis or etcd of the region holds the group's tokens. */
-
 import type { Decision } from '../../core/decision.ts';
 import type { Policy } from '../../policies/policy.ts';
 import { DelegatingRemoteBackend } from '../delegating-remote-backend.ts';

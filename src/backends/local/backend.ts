@@ -1,7 +1,3 @@
-/**
- * Local backend: this process decides, synchronously: a clock, a key table and a policy.
- */
-
 import type { Clock, Millis } from '../../core/clock.ts';
 import { type Decision, deny } from '../../core/decision.ts';
 import { type Hasher, randomHasher } from '../../core/hash.ts';

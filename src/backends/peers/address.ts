@@ -1,5 +1,3 @@
-/** Parses and classifies node addresses: IP family, multicast or unicast, loopback or remote. */
-
 import { isIP, isIPv6 } from 'node:net';
 import { type HostPort, isPort, parseHostPort as parseParts } from '../../core/host-port.ts';
 

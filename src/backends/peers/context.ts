@@ -1,5 +1,3 @@
-/** The options of one node, and the state that the parts of its protocol share. */
-
 import type { Millis } from '../../core/clock.ts';
 import type { Random } from '../../core/random.ts';
 import type { CatchUp } from './catch-up.ts';

@@ -1,5 +1,3 @@
-/** The section `peers` of a configuration: one transport, and the options of `sluice/peers`. */
-
 import {
   isNonEmptyString,
   readOnlyField,

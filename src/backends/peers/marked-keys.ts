@@ -1,5 +1,3 @@
-/** Keys that were marked a short time ago, by their hash: a bounded set that forgets the oldest. */
-
 import type { Millis } from '../../core/clock.ts';
 
 /** Of more keys, the oldest marks are dropped. */

@@ -1,5 +1,3 @@
-/** The peers of a node (those that completed the handshake), and the gaps in their reports. */
-
 import type { Millis } from '../../core/clock.ts';
 import type { Random } from '../../core/random.ts';
 import { MAX_NACK_RANGES, MAX_PEERS, type NodeId } from './messages.ts';

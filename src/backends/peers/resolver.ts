@@ -1,5 +1,3 @@
-/** Resolves a list of peers to addresses: IP addresses as they are, names by DNS, refreshed periodically. */
-
 import { isIP } from 'node:net';
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { errorMessageOf } from '../../core/errors.ts';

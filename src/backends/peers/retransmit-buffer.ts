@@ -1,5 +1,3 @@
-/** The reports that this node has sent, kept for retransmission until they are too old or too many. */
-
 import type { Millis } from '../../core/clock.ts';
 
 interface SentReport {

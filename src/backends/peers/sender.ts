@@ -1,5 +1,3 @@
-/** Encodes and sends this node's messages; every datagram gets the next sequence number. */
-
 import type { Millis } from '../../core/clock.ts';
 import { decode, encode, retransmitCopyOf } from './codec.ts';
 import type { Message, MessageBody, NodeId } from './messages.ts';

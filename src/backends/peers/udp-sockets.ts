@@ -1,5 +1,3 @@
-/** A transport over UDP sockets: binding, sending, receiving and counting. */
-
 import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
 import {
   type Address,

@@ -1,5 +1,3 @@
-/** Pool store in memory: for tests, and for workers within one process. */
-
 import { type Clock, type Millis, systemClock } from '../../core/clock.ts';
 import { applyLeave, applySync, createPoolState, type PoolState } from './agreement.ts';
 import type { PoolStore } from './store.ts';

@@ -1,5 +1,3 @@
-/** Process warnings of a daemon, its own and those of Node, as lines of its log. */
-
 import type { Log } from '../../core/log.ts';
 import { redirectWarnings, type WarningSource } from '../../core/process-warning.ts';
 

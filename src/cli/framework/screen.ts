@@ -1,5 +1,3 @@
-/** A screen that a command shows in place of the last one, on the terminal's alternate buffer. */
-
 /** How a line looks where colours are shown. */
 export type LineStyle = 'title' | 'heading' | 'problem';
 

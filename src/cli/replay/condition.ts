@@ -1,5 +1,3 @@
-/** Conditions of `--where`: `path=/api/*`, `status!=429`. All of them must hold for a line to count. */
-
 import { readPattern } from '../../daemon/keys/pattern.ts';
 import { CommandError } from '../framework/command.ts';
 import type { LineFormat } from './line-format.ts';

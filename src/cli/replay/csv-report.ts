@@ -1,5 +1,3 @@
-/** Denied keys as CSV (RFC 4180). */
-
 import type { DeniedKey } from './report.ts';
 
 const COLUMNS = ['key', 'calls', 'denied', 'share', 'firstDenied', 'lastDenied'] as const;

@@ -1,5 +1,3 @@
-/** Flags that `replay` and `plan` share: how logs are read, and how many lines may be unreadable. */
-
 import { parseDuration } from '../../core/duration.ts';
 import { OptionReader } from '../../core/options.ts';
 import {

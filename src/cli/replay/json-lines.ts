@@ -1,5 +1,3 @@
-/** Logs of one JSON object per line. A field is a name, or a path such as `request.headers.host`. */
-
 import { isRecord } from '../../core/options.ts';
 import { toBinaryKey } from '../../daemon/keys/binary-key.ts';
 import { type Field, type LineFormat, TIME_NAMES } from './line-format.ts';

@@ -1,5 +1,3 @@
-/** What a change of the configuration does to the calls of a log, as plain data. */
-
 import type { Millis } from '../../core/clock.ts';
 import type { Decision } from '../../core/decision.ts';
 import { toKeyText } from '../../daemon/keys/binary-key.ts';

@@ -1,5 +1,3 @@
-/** A progress bar on standard error: bytes done, lines per second, time left. */
-
 import { type Clock, type Millis, systemClock } from '../../core/clock.ts';
 import type { Terminal } from '../framework/command.ts';
 import { progressBar } from '../framework/progress-bar.ts';

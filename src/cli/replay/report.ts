@@ -1,5 +1,3 @@
-/** The result of a replay as plain data: what `--json` prints, and what the other outputs show. */
-
 import type { Millis } from '../../core/clock.ts';
 import { toKeyText } from '../../daemon/keys/binary-key.ts';
 import type { LimitCounts } from './deciders.ts';

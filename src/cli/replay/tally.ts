@@ -1,5 +1,3 @@
-/** What a limit did to the calls of a log: by key, over time, and in all. */
-
 import type { Millis } from '../../core/clock.ts';
 import { type Decision, NEVER } from '../../core/decision.ts';
 import { KeyCounts, KeyEvents } from './key-table.ts';

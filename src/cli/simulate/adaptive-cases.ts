@@ -1,5 +1,3 @@
-/** `sluice simulate adaptive FILE`: compares the adaptive limit with expected ranges, on simulated servers. */
-
 import { type CaseResult, runCase } from '../../simulator/adaptive/run.ts';
 import { type Case, readSuites, type Suite } from '../../simulator/adaptive/suite.ts';
 import {

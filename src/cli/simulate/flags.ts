@@ -1,5 +1,3 @@
-/** Flags and outputs that several simulations share. */
-
 import { parseDuration } from '../../core/duration.ts';
 import { drawSvg, type Picture } from '../chart/svg.ts';
 import {

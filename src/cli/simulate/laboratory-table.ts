@@ -1,7 +1,3 @@
-/**
- * Prints the laboratory: all measures if there is one sink or one rule, otherwise the scores, one column per rule.
- */
-
 import { type Evaluation, meanScore } from '../../simulator/laboratory/score.ts';
 import { SINK_CLASSES, type Sink } from '../../simulator/laboratory/sink.ts';
 import { formatDuration, formatPercent } from '../chart/format.ts';

@@ -1,5 +1,3 @@
-/** Compares rules of adaptive concurrency on the sinks of the laboratory: `sluice simulate adaptive` without a file. */
-
 import { suggestName } from '../../core/suggestion.ts';
 import { CATALOGUE } from '../../simulator/laboratory/catalogue.ts';
 import {

@@ -1,5 +1,3 @@
-/** Reads a scenario file: YAML, with every mistake at its line, as in the configuration of the daemon. */
-
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
 import { isRecord } from '../../core/options.ts';
 import { yamlOffsetOf } from '../../daemon/config/yaml-position.ts';

@@ -1,5 +1,3 @@
-/** Draws runs of scenarios over time: calls and allowed calls, waiting times, calls in flight. */
-
 import type { Millis } from '../../core/clock.ts';
 import { ALLOWED } from '../../simulator/scenario/call-log.ts';
 import { termsOf } from '../../simulator/scenario/limit-terms.ts';

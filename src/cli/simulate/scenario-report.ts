@@ -1,5 +1,3 @@
-/** What `sluice simulate FILE` prints: figures by client, figures of the limit and the server, expectations. */
-
 import type { CheckedExpectation } from '../../simulator/scenario/expectations.ts';
 import { figuresOf, type ScenarioFigures } from '../../simulator/scenario/figures.ts';
 import type { ScenarioRun } from '../../simulator/scenario/run.ts';

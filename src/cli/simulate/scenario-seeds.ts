@@ -1,5 +1,3 @@
-/** `sluice simulate FILE --seeds N`: whether the ranges of a scenario hold for other random numbers too. */
-
 import type { CheckedExpectation } from '../../simulator/scenario/expectations.ts';
 import { alignColumns } from '../chart/table.ts';
 import { countOf } from '../framework/command.ts';

@@ -1,5 +1,3 @@
-/** Draws a sweep: figures over the values, one curve per sink; or one sink over time, one line per value. */
-
 import { type FleetFigures, SAMPLE_MS } from '../../simulator/adaptive/fleet.ts';
 import { recoveryStartS } from '../../simulator/adaptive/scenario.ts';
 import { SWEEPS, type SweepCell } from '../../simulator/adaptive/sweep.ts';

@@ -1,5 +1,3 @@
-/** Prints a sweep: a table of one sink with all columns, or a Markdown table of all sinks. */
-
 import type { FleetFigures } from '../../simulator/adaptive/fleet.ts';
 import { recoveryStartS } from '../../simulator/adaptive/scenario.ts';
 import { type Spread, SWEEPS, type SweepCell } from '../../simulator/adaptive/sweep.ts';

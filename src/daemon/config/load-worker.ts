@@ -1,5 +1,3 @@
-/** The thread of `load-thread.ts`: loads the configuration, and sends it in parts, one for each message. */
-
 import { constants, setPriority } from 'node:os';
 import { parentPort, workerData } from 'node:worker_threads';
 import { type LoadResult, loadConfig } from './file.ts';

@@ -1,5 +1,3 @@
-/** Logs the controls that peers send: a bounded number of lines in each interval, then how many more there were. */
-
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import type { Log } from '../../core/log.ts';
 import { type ControlRecord, idOf } from './control-record.ts';

@@ -1,5 +1,3 @@
-/** Several checks as one question that waits until all their limits allow it. Nothing is charged until then. */
-
 import {
   beginCheck,
   createCheck,

@@ -1,5 +1,3 @@
-/** Records the calls of a run: figures over the measured time, and intervals of 100 ms for settling times and charts. */
-
 import type { Millis } from '../../core/clock.ts';
 import type { Outcome } from '../../core/decision.ts';
 import { jainIndex, sum } from '../statistics.ts';

@@ -1,5 +1,3 @@
-/** The rules of the laboratory by name: the project's own, and published ones for comparison. */
-
 import { createPolicy } from '../../policies/limit.ts';
 import { aimdNetflix } from './aimd-netflix.ts';
 import { envoyGradient } from './envoy.ts';

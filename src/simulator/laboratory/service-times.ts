@@ -1,5 +1,3 @@
-/** Times that servers and networks take for one call: distributions, and how they change over time. */
-
 import type { Millis } from '../../core/clock.ts';
 import { exponentialVariate, type Random } from '../../core/random.ts';
 

@@ -1,5 +1,3 @@
-/** A sink: a simulated server with its network, its traffic, and what is measured on it. */
-
 import type { Millis } from '../../core/clock.ts';
 import type { Random } from '../../core/random.ts';
 import type { Server, Simulation } from './servers.ts';

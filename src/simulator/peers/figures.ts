@@ -1,5 +1,3 @@
-/** The results of a simulated fleet; docs/explanation/accuracy-of-peers.md explains them. */
-
 import type { Millis } from '../../core/clock.ts';
 import { overshootOf } from '../overshoot.ts';
 import { jainIndex } from '../statistics.ts';

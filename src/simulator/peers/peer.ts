@@ -1,5 +1,3 @@
-/** One peer without sockets: the production protocol, and the connection of its backends to it. */
-
 import type { PeersBackend } from '../../backends/peers/backend.ts';
 import type { PeerOptions } from '../../backends/peers/context.ts';
 import type { PeerLimit } from '../../backends/peers/limits.ts';

@@ -1,5 +1,3 @@
-/** Random fleet options by seed, in numbers that fit on a command line, to test the overshoot bound. */
-
 import { seededRandom } from '../../core/random.ts';
 import { FLEET_DEFAULTS, type FleetOptions } from './fleet.ts';
 

@@ -1,5 +1,3 @@
-/** Settings that show one thing each, as links. */
-
 export interface Example {
   readonly title: string;
   /** What the charts show. */

@@ -1,5 +1,3 @@
-/** The limits of the playground: the main options of every kind, and how a user of the library writes them. */
-
 import { isRecord } from '../../core/options.ts';
 import type { Limit } from '../../policies/limit.ts';
 import { choice, type Fields, number, type Settings, type TextField } from './fields.ts';

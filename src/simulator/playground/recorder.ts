@@ -1,5 +1,3 @@
-/** Counts the calls of one limit by interval, for charts, and over the whole run, for the table. */
-
 import type { Millis } from '../../core/clock.ts';
 import { jainIndex, sum } from '../statistics.ts';
 

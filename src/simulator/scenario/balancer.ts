@@ -1,5 +1,3 @@
-/** Selects the node of each call, as a load balancer does. */
-
 import type { Millis } from '../../core/clock.ts';
 import type { Random } from '../../core/random.ts';
 import type { ScenarioNode } from './node.ts';

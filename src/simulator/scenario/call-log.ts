@@ -1,5 +1,3 @@
-/** What happened in a run: every decision and every reply, in columns of numbers. */
-
 import type { Millis } from '../../core/clock.ts';
 
 /** How a call was decided; `failed`: no node has decided it. */

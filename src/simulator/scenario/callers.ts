@@ -1,5 +1,3 @@
-/** The callers of a scenario: every client as often as its `count` says, with its keys and its own randomness. */
-
 import type { Millis } from '../../core/clock.ts';
 import { type Random, seededRandom } from '../../core/random.ts';
 import type { Client, Scenario } from './scenario.ts';

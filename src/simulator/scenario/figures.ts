@@ -1,5 +1,3 @@
-/** The figures of a run, for all clients or one, over a span of it. */
-
 import type { Millis } from '../../core/clock.ts';
 import { overshootOf, windowOvershootOf } from '../overshoot.ts';
 import { jainIndex } from '../statistics.ts';

@@ -1,5 +1,3 @@
-/** How much a limit allows, for the figures that compare calls with it: overshoot and utilisation. */
-
 import type { Millis } from '../../core/clock.ts';
 import { parseDuration, parseRate } from '../../core/duration.ts';
 import type { Limit } from '../../policies/limit.ts';

@@ -1,5 +1,3 @@
-/** The network between nodes, and between a node and the server of a backend: delay, jitter, loss, partitions. */
-
 import type { Millis } from '../../core/clock.ts';
 import type { Random } from '../../core/random.ts';
 import { DEFAULT_NETWORK, Network } from '../peers/network.ts';

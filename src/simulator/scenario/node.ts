@@ -1,5 +1,3 @@
-/** A process with the limits of the scenario: it starts, crashes, freezes and goes on. */
-
 import type { Millis } from '../../core/clock.ts';
 import { seededRandom } from '../../core/random.ts';
 import { isRemote, type RemoteLimiter } from '../../limiter/async-limiter.ts';

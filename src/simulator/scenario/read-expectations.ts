@@ -1,5 +1,3 @@
-/** Reads an expectation: the range of a figure, for all clients or one, over the whole run or a part of it. */
-
 import { described } from '../../core/config-helpers.ts';
 import { parseDuration } from '../../core/duration.ts';
 import { ConfigError } from '../../core/errors.ts';

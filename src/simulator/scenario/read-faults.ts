@@ -1,5 +1,3 @@
-/** Reads a fault of a scenario: when, for how long, and what. */
-
 import type { Millis } from '../../core/clock.ts';
 import { readOnlyField } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';

@@ -1,5 +1,3 @@
-/** Reads a limit of a scenario: a rule as in the configuration of the daemon, and the backend that shares it. */
-
 import { PEER_DEFAULTS } from '../../backends/peers/context.ts';
 import { described, isNonEmptyString } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';

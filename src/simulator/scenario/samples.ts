@@ -1,5 +1,3 @@
-/** The limit that a node has learnt or reached, sampled over time: of `adaptive`, `busy` and `ramp`. */
-
 import type { Millis } from '../../core/clock.ts';
 import type { Timeline } from '../timeline.ts';
 import type { Caller } from './callers.ts';

@@ -1,5 +1,3 @@
-/** The server of a scenario, made of the models of the laboratory. */
-
 import type { Millis } from '../../core/clock.ts';
 import {
   network,

@@ -1,5 +1,3 @@
-/** The times at which a client calls, by the shape of its traffic. */
-
 import type { Millis } from '../../core/clock.ts';
 import { exponentialVariate, type Random } from '../../core/random.ts';
 import type { Traffic } from './scenario.ts';
