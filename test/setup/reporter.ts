@@ -5,6 +5,7 @@
 
 import { readFileSync, writeFileSync } from 'node:fs';
 import { relative, sep } from 'node:path';
+import type { SerializedError } from 'vitest';
 import type { Reporter, TestModule, TestSpecification } from 'vitest/node';
 
 const SLOWEST = 10;
@@ -31,13 +32,24 @@ export interface RunResults {
 
 const nameOf = (path: string): string => relative(process.cwd(), path).split(sep).join('/');
 
-/** The worker processes of this run, on Linux. */
+const read = (path: string): string => {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch {
+    return ''; // it has ended, or this is not Linux
+  }
+};
+
+/** The worker processes of this run. */
 const workers = (): number[] =>
-  readFileSync(`/proc/self/task/${process.pid}/children`, 'utf8')
+  read(`/proc/self/task/${process.pid}/children`)
     .trim()
     .split(' ')
-    .filter((pid) => /vitest.*forks/.test(readFileSync(`/proc/${pid}/cmdline`, 'utf8')))
+    .filter((pid) => /vitest.*forks/.test(read(`/proc/${pid}/cmdline`)))
     .map(Number);
+
+/** The error of a killed worker. */
+const isOfWorker = ({ message }: SerializedError): boolean => message.includes('[vitest-pool]');
 
 const seconds = (value: number): string => `${value.toFixed(1).padStart(7)} s`;
 
@@ -83,7 +95,7 @@ const machineLines = (module: TestModule): string[] =>
 
 export class MachineReporter implements Reporter {
   readonly #unfinished = new Set<string>();
-  #killed = 0;
+  #hasKilled = false;
   #timer: NodeJS.Timeout | undefined;
   #quietLooks = 0;
 
@@ -108,10 +120,10 @@ export class MachineReporter implements Reporter {
     const pids = workers();
     console.log(`No test has ended for ${HANG_MS / 1000} s. Killing workers ${pids.join(', ')}.`);
     for (const pid of pids) process.kill(pid, 'SIGKILL');
-    this.#killed += pids.length;
+    this.#hasKilled ||= pids.length > 0;
   }
 
-  onTestRunEnd(modules: readonly TestModule[], unhandled: readonly unknown[]): void {
+  onTestRunEnd(modules: readonly TestModule[], unhandled: readonly SerializedError[]): void {
     clearInterval(this.#timer);
     const failed = modules.flatMap(machineLines);
     if (failed.length > 0) console.log(`\nThe machine during failed tests:\n${failed.join('\n')}`);
@@ -121,7 +133,7 @@ export class MachineReporter implements Reporter {
       console.log(`${file}: has not ended`);
       return { file, seconds: 0, hasFailed: true, hasEnded: false };
     });
-    const errors = Math.max(0, unhandled.length - this.#killed);
+    const errors = unhandled.filter((error) => !this.#hasKilled || !isOfWorker(error)).length;
     const results: RunResults = { files: [...ended, ...unfinished], errors };
     const path = process.env.SLUICE_TEST_RESULTS;
     if (path !== undefined) writeFileSync(path, JSON.stringify(results));

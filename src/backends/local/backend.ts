@@ -51,7 +51,6 @@ const SLOTS_PER_STEP = 64;
 export class LocalBackend implements Backend {
   #policy: Policy;
   readonly #clock: Clock;
-  readonly #maxKeys: KeyBound;
   readonly #hasher: Hasher;
   readonly #table: KeyTable;
   /** Reused copy of one key's numbers: allocating one for every read would cost more than the read. */
@@ -61,7 +60,6 @@ export class LocalBackend implements Backend {
     this.#policy = policy;
     this.#clock = clock;
     this.#scratch = new Float64Array(policy.width);
-    this.#maxKeys = maxKeys;
     this.#hasher = hasher ?? randomHasher(random);
     this.#table = new KeyTable(policy, this.#hasher, maxKeys);
   }
@@ -300,11 +298,10 @@ export class LocalBackend implements Backend {
       converter(state, i, source, j, at);
       if (!keepsDebt) policy.clearDebt?.(state, i);
     };
-    const old = new KeyTable(from, this.#hasher, this.#maxKeys);
+    const old = new KeyTable(from, this.#hasher, snapshot.entries.length + 1); // no part of shared memory
     old.restore(snapshot, now);
     old.change(policy, convert, now);
     this.#table.restore(collectSlices(old.slices(() => now)), now);
-    old.detach();
     return true;
   }
 

@@ -18,7 +18,7 @@ import {
   toBatchDecision,
 } from '../remote-backend.ts';
 import { stateKindOf } from '../remote-limit.ts';
-import type { OnReply, Scripts } from './batcher.ts';
+import type { Scripts } from './batcher.ts';
 import {
   createRedisContext,
   fleetOrderOf,
@@ -32,7 +32,7 @@ import { rulesText } from './lua-joint.ts';
 import { RESERVATION_TTL_MS } from './lua-reservations.ts';
 import { scriptOf } from './lua-script.ts';
 import type { PrefetchSource } from './prefetch.ts';
-import { decisionOf, type ReplyValue } from './reply.ts';
+import { decisionOf, type OnReply, type ReplyValue } from './reply.ts';
 import { wasSent } from './unsent-commands.ts';
 
 export class RedisBackend implements PrefetchSource {
@@ -85,13 +85,19 @@ export class RedisBackend implements PrefetchSource {
   }
 
   #check(key: string, command: string, cost: number, isWaiting = false): Promise<RemoteDecision> {
-    return new Promise((resolve) => {
+    return new Promise((resolve, reject) => {
       const onReply: OnReply = (value, at) => {
         const decision = this.#read(value);
         this.#context.fallback.observe(key, cost, decision, isWaiting);
         resolve({ decision, decidedAt: at });
       };
-      const onFailure = () => resolve(this.#fallbackDecision(key, cost, isWaiting));
+      const onFailure = () => {
+        try {
+          resolve(this.#fallbackDecision(key, cost, isWaiting));
+        } catch (error) {
+          reject(error);
+        }
+      };
       const { batcher, redisKeyOf } = this.#context;
       batcher.submit(redisKeyOf(key), command, onReply, onFailure);
     });

@@ -204,6 +204,21 @@ describe('script batcher', () => {
     expect([redis.calls.length, changes]).toEqual([1, []]);
   });
 
+  test('a reply that its caller cannot read fails this call alone', async () => {
+    const { batcher, changes } = setUp();
+    await batcher.send('x', 'a1');
+    const bad = new Promise((resolve) => {
+      const onReply = () => {
+        throw new Error('unreadable');
+      };
+      batcher.submit('x', 'a1', onReply, resolve);
+    });
+    const good = batcher.send('x', 'a1');
+    expect(await bad).toMatchObject({ message: 'unreadable' });
+    expect(await good).toMatchObject({ value: 7 });
+    expect(changes).toEqual([]);
+  });
+
   test('patient: a Redis that was busy for longer than the deadline is available, and decides its calls', async () => {
     const { clock, redis, batcher, changes } = setUp(false, false, true);
     await batcher.send('x', 'a1');

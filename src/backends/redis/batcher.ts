@@ -30,8 +30,15 @@ import { randomId } from '../remote-limit.ts';
 import { RttEstimator } from '../rtt-estimator.ts';
 import { CallDeadlines, MAX_PATIENT_DEADLINES } from './call-deadlines.ts';
 import type { RedisConnection, ScriptReply } from './client.ts';
-import { RESERVATION_TTL_MS, RESERVED_ERROR } from './lua-reservations.ts';
-import type { ReplyValue } from './reply.ts';
+import { RESERVATION_TTL_MS } from './lua-reservations.ts';
+import {
+  isReservedError,
+  NOT_EXECUTED,
+  type OnReply,
+  type ReplyValue,
+  redisTimeOf,
+  type TimedReply,
+} from './reply.ts';
 import { SLOT_COUNT, slotOf } from './slot.ts';
 
 /** Commands in one call: Redis does nothing else while it runs a script. */
@@ -63,15 +70,6 @@ interface PendingCommand {
   readonly onFailure: (error: unknown) => void;
 }
 
-/** Receives a reply and its time on Redis's clock. */
-export type OnReply = (value: ReplyValue, at: Millis) => void;
-
-/** A reply and its time on Redis's clock. */
-export interface TimedReply {
-  readonly value: ReplyValue;
-  readonly at: Millis;
-}
-
 /** Batches that hold nothing but `a` (check) use the shorter and faster script. */
 export interface Scripts {
   readonly full: string;
@@ -88,15 +86,6 @@ const isOneWay = (command: PendingCommand): boolean => /^[shrxu]/.test(textOf(co
 /** Commands that would count twice if Redis executed them twice: settle, hits, report, credit. */
 const countsOnce = (text: string): boolean => /^[shrg]/.test(text);
 
-/** The reply to a one-way command that arrived too late to be executed. */
-const NOT_EXECUTED = 'late';
-
-/** The time of a reply; of a late one too. */
-const redisTimeOf = ([first]: ScriptReply): Millis => Number(String(first).replace('late ', ''));
-
-const isReservedError = (error: unknown): boolean =>
-  error instanceof Error && error.message.includes(RESERVED_ERROR);
-
 const keysOf = ({ key, jointKeys = [key] }: PendingCommand): readonly string[] => jointKeys;
 
 /** Joint checks have a script of their own, and are sent with those of as many keys. */
@@ -109,6 +98,15 @@ function splitJoint(commands: readonly PendingCommand[]): readonly (readonly Pen
     else byLength.set(length, [command]);
   }
   return [...byLength.values()];
+}
+
+/** An error of one caller is no outage of the others. */
+function deliver(command: PendingCommand, value: ReplyValue, at: Millis): void {
+  try {
+    command.onReply(value, at);
+  } catch (error) {
+    command.onFailure(error);
+  }
 }
 
 export class ScriptBatcher {
@@ -146,7 +144,6 @@ export class ScriptBatcher {
   #batches: (readonly PendingCommand[])[] = [];
   #inFlightCount = 0;
   #isClosed = false;
-  /** Of all calls. */
   readonly rtt = new RttEstimator();
   readonly #rejectionPacer = new RejectionPacer();
 
@@ -156,7 +153,6 @@ export class ScriptBatcher {
     settings: {
       readonly clock: Clock;
       readonly deadlineMs: Millis;
-      /** See `call-deadlines.ts`. */
       readonly isPatient?: boolean;
       readonly onAvailability: (isAvailable: boolean, why: unknown) => void;
       /** Called in an outage whose cause is that replies keep arriving after their deadline. */
@@ -291,7 +287,7 @@ export class ScriptBatcher {
     return [...bySlot.values()];
   }
 
-  async #sendBatch(commands: readonly PendingCommand[], retries = 0): Promise<void> {
+  async #sendBatch(commands: readonly PendingCommand[], retries = 0, since = this.clock.now()) {
     const texts = commands.map(textOf);
     const isUniform = texts.every((text) => text === texts[0]);
     const args = isUniform ? [texts[0]] : texts;
@@ -302,19 +298,21 @@ export class ScriptBatcher {
       const isJoint = commands[0].jointKeys !== undefined;
       const keys = isJoint ? commands.flatMap(keysOf) : commands.map(({ key }) => key);
       const callId = isCheckOnly ? '' : this.#callIdOf(args);
-      const reply = await this.#runScript(commands[0].slot, script, keys, args, callId);
+      const { slot } = commands[0];
+      const reply = await this.#runScript(slot, script, keys, args, callId, since);
       const at = Number(reply[0]); // NaN if late
-      if (Number.isNaN(at)) return await this.#resendBatch(commands, reply, retries);
+      if (Number.isNaN(at)) return await this.#resendBatch(commands, reply, retries, since);
       this.clock.freeze();
       try {
-        for (let n = 0; n < commands.length; n++) commands[n].onReply(reply[n + 1], at);
+        for (let n = 0; n < commands.length; n++) deliver(commands[n], reply[n + 1], at);
       } finally {
         this.clock.unfreeze();
       }
     } catch (error) {
       if (isCheckOnly && isReservedError(error)) {
         this.#isReservedUntil = this.clock.now() + RESERVATION_TTL_MS;
-        return await this.#sendBatch(commands, retries);
+        await this.#sendBatch(commands, retries, since);
+        return;
       }
       this.#openBreaker(commands[0], error);
       const unavailable = new UnavailableError('Redis', error);
@@ -330,6 +328,7 @@ export class ScriptBatcher {
     commands: readonly PendingCommand[],
     reply: ScriptReply,
     retries: number,
+    since: Millis,
   ): Promise<void> {
     if (retries === (this.#calls.isPatient ? MAX_PATIENT_RETRIES : 1))
       throw new Error(`calls reach it after their deadline, ${retries + 1} times in a row`);
@@ -337,7 +336,7 @@ export class ScriptBatcher {
       isOneWay(command) && reply[n + 1] !== NOT_EXECUTED;
     for (const command of commands.filter(isDone)) command.onReply(0, Number.NaN);
     const rest = commands.filter((command, n) => !isDone(command, n));
-    if (rest.length > 0) await this.#sendBatch(rest, retries + 1);
+    if (rest.length > 0) await this.#sendBatch(rest, retries + 1, since);
   }
 
   #scriptFor({ jointKeys }: PendingCommand, isCheckOnly: boolean): string {
@@ -360,16 +359,17 @@ export class ScriptBatcher {
     keys: readonly string[],
     texts: readonly string[],
     callId = '',
+    since = this.clock.now(),
   ): Promise<ScriptReply> {
     const sentAt = this.clock.now();
     const offsetMs = this.#offsetOf(slot);
-    const deadline = Number.isNaN(offsetMs) ? 0 : sentAt + offsetMs + this.#calls.silenceMs;
+    const deadline = Number.isNaN(offsetMs) ? 0 : sentAt + offsetMs + this.#calls.silenceMsOf(slot);
     const time = callId === '' ? `by ${deadline}` : `by ${deadline} ${callId}`;
     const call = this.#connection.run(script, keys, [time, ...texts]).then((reply) => {
       this.#learnOffset(slot, redisTimeOf(reply), sentAt);
       return reply;
     });
-    const inTime = this.#calls.run(call, slot);
+    const inTime = this.#calls.run(call, slot, since);
     this.#connection.waitUntil?.(inTime.catch(() => {}));
     return inTime;
   }

@@ -36,12 +36,12 @@ interface Replies {
 
 interface PendingCall {
   readonly sentAt: Millis;
+  readonly endsAt: Millis;
   readonly replies: Replies;
   readonly onTimeout: () => void;
   /** When its current part began. */
   issuedAt: Millis;
-  /** All, those that count, and those of them since the last reply of the server. */
-  parts: number;
+  /** Those that count, and those of them since the last reply of the server. */
   countedParts: number;
   quietParts: number;
   repliesSeen: number;
@@ -51,8 +51,7 @@ export class CallDeadlines {
   readonly #clock: Clock;
   readonly #deadlineMs: Millis;
   readonly isPatient: boolean;
-  /** What a call waits for a server that sends no reply. */
-  readonly silenceMs: Millis;
+  readonly #silenceMs: Millis;
   /** On Cloudflare Workers a timer ends with its request: each call has one. */
   readonly #hasOwnTimers: boolean;
   readonly #pending: DeadlineSet<PendingCall>;
@@ -67,21 +66,27 @@ export class CallDeadlines {
     this.#clock = clock;
     this.#deadlineMs = deadlineMs;
     this.isPatient = isPatient;
-    this.silenceMs = isPatient ? (deadlineMs * MAX_QUIET_PARTS) / PARTS : deadlineMs;
+    this.#silenceMs = isPatient ? (deadlineMs * MAX_QUIET_PARTS) / PARTS : deadlineMs;
     this.#hasOwnTimers = hasOwnTimers;
     this.#pending = new DeadlineSet(clock, deadlineMs / PARTS, (call) => this.#endPart(call));
   }
 
-  run<T>(call: Promise<T>, slot = 0): Promise<T> {
+  /** What a call waits for a server that sends no reply. */
+  silenceMsOf(slot: number): Millis {
+    return this.#repliesBySlot.get(slot)?.isSlow ? this.#deadlineMs : this.#silenceMs;
+  }
+
+  /** `since`: when a call was sent first, if it is sent again. */
+  run<T>(call: Promise<T>, slot = 0, since = this.#clock.now()): Promise<T> {
     if (this.#hasOwnTimers) return withDeadline(this.#clock, this.#deadlineMs, call);
     const replies = this.#repliesOf(slot);
     const now = this.#clock.now();
     return new Promise((resolve, reject) => {
       const pending: PendingCall = {
         sentAt: now,
+        endsAt: since + this.#deadlineMs * MAX_PATIENT_DEADLINES,
         replies,
         issuedAt: now,
-        parts: 0,
         countedParts: 0,
         quietParts: 0,
         repliesSeen: replies.count,
@@ -114,20 +119,19 @@ export class CallDeadlines {
   }
 
   #endPart(call: PendingCall): void {
-    const { replies, sentAt } = call;
+    const { replies, sentAt, endsAt } = call;
     const now = this.#clock.now();
     const partMs = this.#deadlineMs / PARTS;
     const hasReplied = call.repliesSeen < replies.count;
     const lateMs = now - call.issuedAt - partMs;
     const isCounted = lateMs <= Math.max(MIN_LATE_MS, partMs * LATE_SHARE);
     call.repliesSeen = replies.count;
-    call.parts++;
     if (isCounted) call.countedParts++;
     if (hasReplied) call.quietParts = 0;
     else if (isCounted) call.quietParts++;
     const isOver =
       this.isPatient && !replies.isSlow
-        ? call.quietParts >= MAX_QUIET_PARTS || call.parts >= PARTS * MAX_PATIENT_DEADLINES
+        ? call.quietParts >= MAX_QUIET_PARTS || now >= endsAt
         : call.countedParts >= PARTS || now - sentAt >= this.#deadlineMs * MAX_DEADLINES;
     if (isOver) {
       onImmediate(call.onTimeout); // a reply that has arrived is read before

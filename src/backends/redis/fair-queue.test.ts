@@ -10,9 +10,10 @@ import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import { RttEstimator } from '../rtt-estimator.ts';
-import type { CommandText, TimedReply } from './batcher.ts';
+import type { CommandText } from './batcher.ts';
 import { FairQueue, HEARTBEAT_MS } from './fair-queue.ts';
 import { type RedisOptions, redis } from './options.ts';
+import type { TimedReply } from './reply.ts';
 import { UnsentCommands } from './unsent-commands.ts';
 
 const QUEUE = 'sluice:{api:token}:spacing:queue';

@@ -36,11 +36,11 @@ import type { Fallback } from '../local/local-fallback.ts';
 import { CLOSED_REFUSAL, type FairWaitLimits, type FairWaitResult } from '../remote-backend.ts';
 import { randomId } from '../remote-limit.ts';
 import type { RttEstimator } from '../rtt-estimator.ts';
-import type { CommandText, TimedReply } from './batcher.ts';
+import type { CommandText } from './batcher.ts';
 import type { Subscriber } from './client.ts';
 import type { FleetOrder } from './lua-fair-order.ts';
 import { PROCESS_TIMEOUT_MS, QUEUE_TTL_MS } from './lua-fair-queue.ts';
-import { type GrantReply, grantOf, type ReplyValue } from './reply.ts';
+import { type GrantReply, grantOf, type ReplyValue, type TimedReply } from './reply.ts';
 import type { UnsentCommands } from './unsent-commands.ts';
 
 export const HEARTBEAT_MS: Millis = PROCESS_TIMEOUT_MS / 3;

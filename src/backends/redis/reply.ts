@@ -1,10 +1,31 @@
 import type { Millis } from '../../core/clock.ts';
 import { allow, type Decision, NEVER, wait } from '../../core/decision.ts';
+import type { ScriptReply } from './client.ts';
+import { RESERVED_ERROR } from './lua-reservations.ts';
 
 type Denied = Extract<Decision, { verdict: 'deny' }>;
 
 /** A number, or a string where an integer reply would lose the fraction. */
 export type ReplyValue = string | number;
+
+/** Receives a reply and its time on Redis's clock. */
+export type OnReply = (value: ReplyValue, at: Millis) => void;
+
+/** A reply and its time on Redis's clock. */
+export interface TimedReply {
+  readonly value: ReplyValue;
+  readonly at: Millis;
+}
+
+/** The reply to a one-way command that arrived too late to be executed. */
+export const NOT_EXECUTED = 'late';
+
+/** The time of a reply; of a late one too. */
+export const redisTimeOf = ([first]: ScriptReply): Millis =>
+  Number(String(first).replace('late ', ''));
+
+export const isReservedError = (error: unknown): boolean =>
+  error instanceof Error && error.message.includes(RESERVED_ERROR);
 
 /**
  * Reads the reply to a check: `remaining`, `w<ms>` to wait, -1 for never, -2 - ms for a refusal, `L<ms>` if locked. The

@@ -41,6 +41,7 @@ describe('precedence', () => {
     ],
     ['loopback', HTTP('127.0.0.1:1'), '127.0.0.1:1,0.0.0.0:1', 'which is 127.0.0.1:1:'],
     ['one interface', HTTP('10.0.0.1:1'), '[::]:1', 'which is 10.0.0.1:1:'],
+    ['the choice of an interface', HTTP('10.0.0.1:1'), '192.0.2.1:1', 'which is 10.0.0.1:1:'],
     ['a Unix socket', HTTP('/run/a.sock'), '127.0.0.1:1', 'which is /run/a.sock:'],
     ['the default, loopback', 'listen: { line: off }', '0.0.0.0:1', 'which is 127.0.0.1:7612:'],
     ['off', 'listen: { http: off }', '127.0.0.1:1', 'which is off:'],
@@ -58,6 +59,7 @@ describe('precedence', () => {
   test.each([
     ['no listeners in the file', 'limits: {}', '0.0.0.0:1'],
     ['another port', HTTP('127.0.0.1:1'), '127.0.0.1:2'],
+    ['another port of an interface', HTTP('10.0.0.1:1'), '10.0.0.1:2'],
     ['fewer hosts', HTTP('0.0.0.0:1'), '10.0.0.1:1,/run/a.sock'],
     ['none', HTTP(`{ at: 0.0.0.0:1, ${TLS} }`), 'off'],
   ])('a variable may set a listener: %s', (_, text, value) => {

@@ -233,7 +233,7 @@ function weakenedBy(
   const said = addressesOf(file.listen[protocol] ?? DEFAULT_ADDRESS[protocol]);
   if (!said) return 'which has a mistake';
   const isAsOpen = (address: ListenAddress): boolean =>
-    said.some((each) => openness(each) >= openness(address) && guardOf(each) === '');
+    said.some((each) => guardOf(each) === '' && isCoveredBy(address, each));
   if (given.every(isAsOpen)) return undefined;
   const texts = said.map((each) => `${formatListenAddress(each)}${guardOf(each)}`);
   return `which is ${texts.join(', ') || 'off'}`;
@@ -252,6 +252,13 @@ function addressesOf(value: unknown): readonly ListenAddress[] | undefined {
 function guardOf(listen: ListenAddress): string {
   if (listen.kind === 'tcp') return listen.tls ? ' with TLS' : '';
   return listen.mode === undefined ? '' : ' with a mode';
+}
+
+/** True if all hosts that can connect to one address can connect to the other. Of two interfaces that is not known. */
+function isCoveredBy(one: ListenAddress, other: ListenAddress): boolean {
+  const isSame = one.kind === 'tcp' && other.kind === 'tcp' && one.host === other.host;
+  const level = openness(one);
+  return openness(other) > level || (openness(other) === level && (level !== 2 || isSame));
 }
 
 /** The more hosts can connect, the higher. */

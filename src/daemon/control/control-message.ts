@@ -39,9 +39,9 @@ export function messagesOf(
     taken = 0;
   };
   for (let n = from; n < records.length && messages.length < most; n++) {
-    const text = textOf(records[n]);
-    const size = Buffer.byteLength(text);
     const isLeftOut = sharingProblemOf(records[n], rules) !== undefined;
+    const text = isLeftOut ? '' : textOf(records[n]);
+    const size = Buffer.byteLength(text);
     if (!isLeftOut && bytes + size > MAX_MESSAGE_BYTES) {
       finish();
       if (messages.length === most) return messages;
