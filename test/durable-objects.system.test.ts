@@ -126,7 +126,8 @@ describe.skipIf(!hasRuntimes())('Workers of the documentation (workerd)', () => 
     try {
       const replies: { status: number; body: string; retryAfter: string | null }[] = [];
       for (let n = 0; n < requests; n++) {
-        const response = await fetch(`http://127.0.0.1:${ports[n % ports.length]}`);
+        const headers = { 'cf-connecting-ip': '192.0.2.1' };
+        const response = await fetch(`http://127.0.0.1:${ports[n % ports.length]}`, { headers });
         const retryAfter = response.headers.get('retry-after');
         replies.push({ status: response.status, body: await response.text(), retryAfter });
       }

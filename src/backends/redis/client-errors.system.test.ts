@@ -1,5 +1,3 @@
-/** Programs with a Redis client that has no error listener, or no connection. */
-
 import { execFile } from 'node:child_process';
 import { EventEmitter } from 'node:events';
 import { promisify } from 'node:util';
