@@ -1,7 +1,8 @@
 /**
  * Adaptive concurrency against real HTTP servers, beside p-limit with the best fixed number and no limit.
  *
- *     npm run figures:adaptive-live                 four servers, three rounds; then a server that loses half its slots
+ *     npm run figures:adaptive-live                 four servers; then a server that loses half its slots; five rounds
+ *     npm run figures:adaptive-live -- --picture    only the server that loses half its slots
  *     npm run figures:adaptive-live -- --short      one server, one round, about 15 s
  *     npm run figures:adaptive-live -- --json       JSON
  *     npm run figures:adaptive-live -- --write      all; writes docs/explanation/adaptive.md and docs/pictures/adaptive-capacity.svg
@@ -29,11 +30,12 @@ import {
 } from './report.mjs';
 
 const isShort = process.argv.includes('--short');
+const isPictureOnly = process.argv.includes('--picture');
 const isJson = process.argv.includes('--json');
 const writes = isToWrite(!isShort);
 const log = (line) => console.error(line);
 
-const ROUNDS = isShort ? 1 : 3;
+const ROUNDS = isShort ? 1 : 5;
 const MEASURED_S = isShort ? 7 : 20;
 /** Goodputs of a sweep are random within 2 %, so a number with a little less than the highest is as good. */
 const SWEEP = { numbers: [1, 2, 3, 4, 6, 8, 10, 12, 16], warmUpS: 1, measuredS: 8, enough: 0.95 };
@@ -197,34 +199,48 @@ async function change(rule) {
   });
 }
 
+/** The medians of all rounds, second by second. */
 async function changes(best) {
-  const runs = {};
   const rules = Object.entries(rulesFor(best));
-  for (const [name] of rules) runs[labelOf(name, best)] = []; // in this order
-  for (let n = 0; n < rules.length; n += 2) {
-    const runOne = async ([name, rule]) => {
-      runs[labelOf(name, best)] = await change(rule);
-    };
-    await Promise.all(rules.slice(n, n + 2).map(runOne));
-  }
-  return runs;
+  const rounds = new Map(rules.map(([name]) => [name, []]));
+  for (let round = 0; round < ROUNDS; round++)
+    for (let n = 0; n < rules.length; n += 2) {
+      const runOne = async ([name, rule]) => rounds.get(name).push(await change(rule));
+      await Promise.all(rules.slice(n, n + 2).map(runOne));
+      log(`picture, round ${round + 1} of ${ROUNDS}: ${n + 2} of ${rules.length} limits`);
+    }
+  return Object.fromEntries(
+    rules.map(([name]) => [labelOf(name, best), medians(rounds.get(name))]),
+  );
 }
+
+const medians = ([first, ...others]) =>
+  first.map((step, n) => {
+    const same = [step, ...others.map((steps) => steps[n])];
+    const medianOf = (name) =>
+      median(same.map((one) => one[name]).filter((value) => value !== undefined));
+    return Object.fromEntries(Object.keys(step).map((name) => [name, medianOf(name)]));
+  });
 
 /** Servers that only wait need little CPU time: two run at once. */
 const STAGES = isShort ? [['workers']] : [['workers', 'knee'], ['threads'], ['503']];
-const results = [];
-for (const kinds of STAGES) results.push(...(await Promise.all(kinds.map(compare))).flat());
-const text = table(COLUMNS, results, RULES_OF_COLUMNS);
 
-if (isJson) console.log(JSON.stringify({ results }));
-else console.log(text);
+async function compareAll() {
+  const results = [];
+  for (const kinds of STAGES) results.push(...(await Promise.all(kinds.map(compare))).flat());
+  const text = table(COLUMNS, results, RULES_OF_COLUMNS);
+  if (isJson) console.log(JSON.stringify({ results }));
+  else console.log(text);
+  const made = madeBy('npm run figures:adaptive-live', `medians of ${ROUNDS} runs`, loadLine());
+  if (writes) writeFigures('docs/explanation/adaptive.md', 'adaptive-live', `${text}\n\n${made}`);
+  return results.find(({ kind }) => kind === 'workers').best;
+}
 
+const best = isPictureOnly ? SERVERS.workers.best : await compareAll();
 if (!isShort) {
-  const runs = await changes(results.find(({ kind }) => kind === 'workers').best);
-  if (writes) {
-    const made = madeBy('npm run figures:adaptive-live', loadLine());
-    writeFigures('docs/explanation/adaptive.md', 'adaptive-live', `${text}\n\n${made}`);
-    const picture = new URL('../docs/pictures/adaptive-capacity.svg', import.meta.url);
-    writeFileSync(picture, drawCapacity(runs, CHANGE));
-  }
+  const runs = await changes(best);
+  const picture = new URL('../docs/pictures/adaptive-capacity.svg', import.meta.url);
+  const made = `Medians of ${ROUNDS} runs, ${loadLine()}.`;
+  if (writes) writeFileSync(picture, drawCapacity(runs, CHANGE, made));
+  else console.log(JSON.stringify(runs));
 }

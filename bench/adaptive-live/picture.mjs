@@ -32,7 +32,8 @@ const LABEL_HEIGHT = 17;
 const PALETTE = ['#cc79a7', '#0072b2', '#d55e00', '#009e73'];
 const PALETTES = { shade: [], bars: [], line: PALETTE, curve: [] };
 
-export function drawCapacity(runs, { halvedAt, restoredAt, endS, slots }) {
+/** `made`: from how many runs, and under which load. */
+export function drawCapacity(runs, { halvedAt, restoredAt, endS, slots }, made) {
   const x = { label: 's', from: 0, to: endS };
   const series = (of) =>
     Object.entries(runs).map(([name, steps]) => ({
@@ -85,7 +86,7 @@ export function drawCapacity(runs, { halvedAt, restoredAt, endS, slots }) {
   ];
   return svgDocument('A server loses half its capacity and gets it back', WIDTH, bottom + 48, [
     textElement(20, 55, SUBTITLE, MUTED_FILL),
-    textElement(20, 75, `p99 with half the capacity: ${halved.join(', ')}.`, MUTED_FILL),
+    textElement(20, 75, `p99 with half the capacity: ${halved.join(', ')}. ${made}`, MUTED_FILL),
     ...parts.map(
       ({ box }) =>
         `<rect x="${formatPixels(band.left)}" y="${box.top}" width="${bandWidth}" height="${box.height}" fill="${BAND_COLOUR}"/>`,

@@ -5,7 +5,7 @@
  *               ◄── { port, pid } ──
  *
  * A worker runs one file at a time, so a file has its servers for itself. `borrow…` of support/borrowed-servers.ts
- * empties them; the servers end with the run.
+ * empties them; the servers end with the run, and so do the folders for temporary files.
  */
 
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -26,7 +26,8 @@ declare module 'vitest' {
 }
 
 export default async function lendServers(project: TestProject): Promise<() => Promise<void>> {
-  const folder = mkdtempSync(join(tmpdir(), 'sluice-lender-'));
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-tests-'));
+  process.env.TMPDIR = folder; // of the workers and all that they start: what a killed one leaves goes with the run
   const started = new Map<string, Promise<Service>>();
   const serverOf = (request: string): Promise<Service> => {
     const known = started.get(request);
