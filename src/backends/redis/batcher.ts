@@ -365,11 +365,9 @@ export class ScriptBatcher {
     const offsetMs = this.#offsetOf(slot);
     const deadline = Number.isNaN(offsetMs) ? 0 : sentAt + offsetMs + this.#calls.silenceMsOf(slot);
     const time = callId === '' ? `by ${deadline}` : `by ${deadline} ${callId}`;
-    const call = this.#connection.run(script, keys, [time, ...texts]).then((reply) => {
-      this.#learnOffset(slot, redisTimeOf(reply), sentAt);
-      return reply;
-    });
-    const inTime = this.#calls.run(call, slot, since);
+    const call = this.#connection.run(script, keys, [time, ...texts]);
+    const read = (reply: ScriptReply) => this.#learnOffset(slot, redisTimeOf(reply), sentAt);
+    const inTime = this.#calls.run(call, slot, since, read);
     this.#connection.waitUntil?.(inTime.catch(() => {}));
     return inTime;
   }

@@ -76,9 +76,17 @@ export class CallDeadlines {
     return this.#repliesBySlot.get(slot)?.isSlow ? this.#deadlineMs : this.#silenceMs;
   }
 
-  /** `since`: when a call was sent first, if it is sent again. */
-  run<T>(call: Promise<T>, slot = 0, since = this.#clock.now()): Promise<T> {
-    if (this.#hasOwnTimers) return withDeadline(this.#clock, this.#deadlineMs, call);
+  /** `since`: when a call was sent first, if it is sent again. `read` gets late replies too. */
+  run<T>(
+    call: Promise<T>,
+    slot = 0,
+    since = this.#clock.now(),
+    read: (reply: T) => void = () => {},
+  ): Promise<T> {
+    if (this.#hasOwnTimers) {
+      call.then(read).catch(() => {});
+      return withDeadline(this.#clock, this.#deadlineMs, call);
+    }
     const replies = this.#repliesOf(slot);
     const now = this.#clock.now();
     return new Promise((resolve, reject) => {
@@ -93,10 +101,21 @@ export class CallDeadlines {
         onTimeout: () => reject(noReplyWithin(this.#deadlineMs)),
       };
       this.#pending.add(pending);
-      const onReply = () => this.#noteReply(pending);
-      const onFailure = () => this.#pending.remove(pending);
-      call.then(onReply, onFailure); // `finally` would cost several promises
-      call.then(resolve, reject);
+      const onFailure = (error: unknown): void => {
+        this.#pending.remove(pending);
+        reject(error);
+      };
+      const onReply = (reply: T): void => {
+        try {
+          read(reply);
+        } catch (error) {
+          onFailure(error);
+          return;
+        }
+        this.#noteReply(pending);
+        resolve(reply);
+      };
+      call.then(onReply, onFailure);
     });
   }
 
