@@ -1,11 +1,4 @@
-/**
- * The etcd backend in a daemon. A limit names its endpoints and takes the options of `sluice/etcd`.
- *
- *     limits:
- *       api: { bucket: { rate: 100/s }, etcd: { endpoints: [https://10.0.0.9:2379], tls: { ca: ca.pem } } }
- *
- * TLS material stands in files. They are read when the backend is created, not when the configuration is validated.
- */
+/** TLS material stands in files. They are read when the backend is created, not when the configuration is validated. */
 
 import { readFileSync } from 'node:fs';
 import { isNonEmptyString, secretSection } from '../../core/config-helpers.ts';

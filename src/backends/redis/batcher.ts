@@ -366,8 +366,10 @@ export class ScriptBatcher {
     const deadline = Number.isNaN(offsetMs) ? 0 : sentAt + offsetMs + this.#calls.silenceMsOf(slot);
     const time = callId === '' ? `by ${deadline}` : `by ${deadline} ${callId}`;
     const call = this.#connection.run(script, keys, [time, ...texts]);
-    const read = (reply: ScriptReply) => this.#learnOffset(slot, redisTimeOf(reply), sentAt);
-    const inTime = this.#calls.run(call, slot, since, read);
+    const inTime = this.#calls.run(call, slot, since, (reply) => {
+      this.#learnOffset(slot, redisTimeOf(reply), sentAt);
+      return reply;
+    });
     this.#connection.waitUntil?.(inTime.catch(() => {}));
     return inTime;
   }

@@ -81,12 +81,9 @@ export class CallDeadlines {
     call: Promise<T>,
     slot = 0,
     since = this.#clock.now(),
-    read: (reply: T) => void = () => {},
+    read: (reply: T) => T = (reply) => reply,
   ): Promise<T> {
-    if (this.#hasOwnTimers) {
-      call.then(read).catch(() => {});
-      return withDeadline(this.#clock, this.#deadlineMs, call);
-    }
+    if (this.#hasOwnTimers) return withDeadline(this.#clock, this.#deadlineMs, call.then(read));
     const replies = this.#repliesOf(slot);
     const now = this.#clock.now();
     return new Promise((resolve, reject) => {
@@ -101,21 +98,16 @@ export class CallDeadlines {
         onTimeout: () => reject(noReplyWithin(this.#deadlineMs)),
       };
       this.#pending.add(pending);
+      const onReply = (reply: T): void => {
+        const result = read(reply);
+        this.#noteReply(pending);
+        resolve(result);
+      };
       const onFailure = (error: unknown): void => {
         this.#pending.remove(pending);
         reject(error);
       };
-      const onReply = (reply: T): void => {
-        try {
-          read(reply);
-        } catch (error) {
-          onFailure(error);
-          return;
-        }
-        this.#noteReply(pending);
-        resolve(reply);
-      };
-      call.then(onReply, onFailure);
+      call.then(onReply, onFailure).catch(reject); // of `read`
     });
   }
 

@@ -1,10 +1,3 @@
-/**
- * The redis backend in a daemon. A limit names its server and takes the options of `sluice/redis`.
- *
- *     limits:
- *       api: { bucket: { rate: 100/s }, redis: { url: redis://127.0.0.1:6379, deadline: 50ms } }
- */
-
 import { ConfigError } from '../../core/errors.ts';
 import { isRecord, OptionReader } from '../../core/options.ts';
 import { DRY_RUN_CLIENT, readRedisUrl, redactIfUrl, redactUrl } from '../connections/server-url.ts';

@@ -1,9 +1,6 @@
 /**
- * The check of a token bucket as one flat script.
- *
- * Most limits are a single bucket, and most commands are checks. In `lua-rules.ts` a rule is made of functions, and Redis
- * spends as long on creating them in every call as on running them. This form has the same arithmetic without functions
- * and is about twice as fast. The tests that hold Lua to TypeScript run over this form, too.
+ * The check of a token bucket as one flat script: the arithmetic of `lua-rules.ts` without its functions, whose creation
+ * in every call takes Redis as long as running them. It is about twice as fast.
  */
 
 import type { RuleSpec } from '../../policies/policy.ts';

@@ -1,4 +1,3 @@
-/** What each flat script begins with: its instant, whether it is late, and the cost if all checks have the same. */
 export const CHECK_BEGIN_LUA = `
 local now = tonumber(ARGV[1])
 local isTimeGiven = now ~= nil
