@@ -129,7 +129,23 @@ describe('connection', () => {
       await until(() => checks.length > decided);
       checks[decided](true);
     }
+    await clock.advanceAsync(20);
     expect(await received).toBe('OK\n'.repeat(5000));
+    await drained;
+  });
+
+  test('drain after a stall of the process: reads what has arrived meanwhile', async () => {
+    let checks = 0;
+    const { clock, connections, client } = await setUp(() => ++checks > 0);
+    client.write('a\n');
+    await until(() => checks === 1);
+    client.write('a\n'.repeat(100)); // in the buffer of the system
+    const drained = connections.drain(SLOW_MS);
+    clock.advance(500);
+    const received = readAll(client);
+    await until(() => checks === 101);
+    await clock.advanceAsync(40);
+    expect(await received).toBe('OK\n'.repeat(101));
     await drained;
   });
 

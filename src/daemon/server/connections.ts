@@ -1,11 +1,16 @@
 /**
  * Back-pressure: a client that does not read its responses is not read from. It is disconnected if it stays so, or
- * leaves a request incomplete. At the maximum an idle connection makes space. Keep-alive probes find clients that
- * vanished. A client that pipelines without pause gets its slice of each turn (`turns.ts`).
+ * leaves a request incomplete. A client that pipelines without pause gets its slice of each turn (`turns.ts`).
  */
 
 import type { Socket } from 'node:net';
-import { type BatchClock, type Clock, type Millis, schedule } from '../../core/clock.ts';
+import {
+  type BatchClock,
+  type Clock,
+  type Millis,
+  onImmediate,
+  schedule,
+} from '../../core/clock.ts';
 import { scheduleDrainEnd } from '../config/drain-time.ts';
 import type { Bounds } from '../config/read.ts';
 import type { Holder } from './held-bytes.ts';
@@ -39,8 +44,8 @@ export interface ConnectionCounts {
 /** A client idle for this long has no request in transit. */
 const QUIET_MS: Millis = 20;
 
-/** While draining, a client that keeps sending is read no longer than this. */
-const MAX_FINAL_READ_MS: Millis = 1000;
+/** While draining, a client that keeps sending is read for so many polls: about a second, longer on a busy host. */
+const MAX_FINAL_POLLS = 50;
 
 /** How long a client may take to close after the last response. */
 const LINGER_MS: Millis = 2_000;
@@ -126,26 +131,22 @@ export class Connections {
     this.#cancelPoll = schedule(this.#clock, at, poll, false);
   }
 
-  /**
-   * Answers received requests and closes all connections; those open after `withinMs` are destroyed. A
-   * client that is still sending is read until it pauses, within a bound.
-   */
+  /** Answers what clients send until they pause, and closes all connections; those open after `withinMs` are destroyed. */
   async drain(withinMs: Millis): Promise<void> {
-    const startedAt = this.#clock.now();
     const closed = [...this.#open].map((connection) => connection.closed);
     const cancelEnd = scheduleDrainEnd(this.#clock, withinMs, () => {
       for (const connection of this.#open) connection.destroy();
     });
-    const poll = (): void => {
-      const now = this.#clock.now();
-      for (const connection of this.#open) {
-        if (connection.isQuietAt(now) || now - startedAt >= MAX_FINAL_READ_MS)
-          connection.closeWhenDone();
-      }
-      cancel = schedule(this.#clock, now + QUIET_MS, poll, true);
-    };
     let cancel = (): void => {};
-    poll();
+    const poll = (polls: number): void => {
+      const now = this.#clock.now();
+      for (const connection of polls > 0 ? this.#open : [])
+        if (polls >= MAX_FINAL_POLLS || connection.isQuietAt(now)) connection.closeWhenDone();
+      // After a stall, timers come before what has arrived: it is read first.
+      const next = (): unknown => onImmediate(() => poll(polls + 1));
+      if (this.#open.size > 0) cancel = schedule(this.#clock, now + QUIET_MS, next, true);
+    };
+    poll(0);
     await Promise.all(closed);
     cancel();
     cancelEnd();
@@ -257,7 +258,6 @@ class Connection implements EvictableConnection, Holder {
     this.#account();
   }
 
-  /** Reports the bytes that are held for this client. */
   #account(): void {
     const queued = this.#responses.pendingBytes + this.#socket.writableLength;
     const held = this.#handler.heldBytes + this.#ahead.bytes + queued;
@@ -287,7 +287,6 @@ class Connection implements EvictableConnection, Holder {
     this.#socket.pause();
   }
 
-  /** True if received requests wait to be processed. */
   get #hasBacklog(): boolean {
     return this.#handler.hasBacklog || !this.#ahead.isEmpty;
   }
