@@ -15,8 +15,8 @@ export default defineConfig({
     reporters: ['default', new MachineReporter()],
     sequence: { sequencer: LongestFirst },
     maxWorkers: 4, // many files wait most of the time
-    testTimeout: 60_000,
-    hookTimeout: 60_000, // hooks start servers and daemons
+    testTimeout: 240_000, // a busy machine takes thirty times as long as a quiet one
+    hookTimeout: 240_000,
     expect: { poll: { timeout: WAIT_TIMEOUT_MS } },
   },
 });

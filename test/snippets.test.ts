@@ -90,7 +90,7 @@ describe.runIf(hasNamespaces())('every block runs as it stands', () => {
   afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
   const withSteps = pages.filter((page) => stepsOf(page).length > 0).filter(canRun);
-  test.concurrent.each(withSteps)('$path', { timeout: 240_000 }, async (page) => {
+  test.concurrent.each(withSteps)('$path', async (page) => {
     expect(await problemsOf(page, folder)).toEqual([]);
   });
 
@@ -104,7 +104,6 @@ describe.runIf(hasNamespaces())('every block runs as it stands', () => {
   ].filter(([language]) => !missing.includes(language));
   test.concurrent.each(mistakes)(
     'a block of %s with a mistake is found: %s',
-    { timeout: 60_000 },
     async (language, text, expected) => {
       const page = parsePage(
         `mistake-in-${language}-${text.length}`,
@@ -124,13 +123,12 @@ describe.runIf(hasNamespaces())('every block runs as it stands', () => {
 
   test.concurrent.each(withServer)(
     '$path: its server starts and serves while Redis is down',
-    { timeout: 120_000 },
     async ({ page, program }) => {
       expect(await problemsOf(withoutRedis(page, program), folder)).toEqual([]);
     },
   );
 
-  test('output that differs from what a page shows is found', { timeout: 60_000 }, async () => {
+  test('output that differs from what a page shows is found', async () => {
     const shown = '```sh\necho one\n```\n<!-- prints -->\n```\ntwo\n```\n';
     expect(await problemsOf(parsePage('prints', shown), folder)).toEqual([
       'prints:5: printed: one',

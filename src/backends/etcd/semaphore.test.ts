@@ -164,7 +164,7 @@ describe('etcd semaphore on faulty entries', () => {
     expect(sums.refused).toBeGreaterThan(100);
     expect(sums.aborted).toBeGreaterThan(0); // as without lost permits
     expect(sums.unacknowledged).toBeGreaterThan(20); // and without writes of unknown outcome
-  }, 120_000);
+  });
 
   /** Limiters of several processes on a good network, whose connections can be cut. */
   function setUp(most: number, onUnavailable: 'deny' | 'allow' = 'deny') {

@@ -128,7 +128,7 @@ describe.skipIf(redisServer() === undefined)('redis pool store', () => {
       differences.push(...found.filter((each) => each !== undefined));
     }
     expect(differences.slice(0, 3)).toEqual([]);
-  }, 120_000);
+  });
 
   test('redis pool store: a pool with an evicted key counts as lost', async () => {
     const { client } = await connect();

@@ -103,7 +103,7 @@ describe('sluice simulate sweep', () => {
     'deviationScale --values 2.5',
     'initial --values 20',
     'jitter --values 0 --clients 1,16 --seeds 5',
-  ])('docs/explanation/aimd.md contains the rows of %s', { timeout: 90_000 }, (words) => {
+  ])('docs/explanation/aimd.md contains the rows of %s', (words) => {
     const [, , ...rows] = type(`${words} --markdown`).out.filter((line) => line !== '');
     expect(rows.length).toBeGreaterThan(0);
     for (const row of rows) expect(page).toContain(row);
