@@ -8,7 +8,7 @@
  * empties them; the servers end with the run, and so do the folders for temporary files.
  */
 
-import { mkdtempSync, rmSync } from 'node:fs';
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -27,6 +27,7 @@ declare module 'vitest' {
 
 export default async function lendServers(project: TestProject): Promise<() => Promise<void>> {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-tests-'));
+  chmodSync(folder, 0o755); // tests of files for other users reach theirs
   process.env.TMPDIR = folder; // of the workers and all that they start: what a killed one leaves goes with the run
   const started = new Map<string, Promise<Service>>();
   const serverOf = (request: string): Promise<Service> => {
