@@ -218,11 +218,11 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
   });
 
   test('acquire: queue.max bounds waiters over all keys; a call granted at once does not count', async () => {
-    for (const limit of [{ every: '1h' }, { every: 3000, reserve: 1 }] as const) {
+    for (const limit of [{ every: '1h' }, { every: '2h', reserve: 1 }] as const) {
       const api = createShared({ spacing: limit }, { queue: { max: 2 } });
       const keys = ['a', 'b', 'c', 'd'].map((key) => `${key} ${limit.every}`);
       const first = await Promise.all(keys.map((key) => api.acquire(key)));
-      expect(first.map(({ verdict }) => verdict)).toEqual(['allow', 'allow', 'allow', 'allow']);
+      expect(first).toMatchObject(keys.map(() => ({ verdict: 'allow' })));
       const abort = new AbortController();
       const rest = keys.map((key) => api.acquire(key, 1, { signal: abort.signal }));
       const ends = Promise.allSettled(rest);
