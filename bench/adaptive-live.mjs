@@ -53,7 +53,7 @@ const SERVERS = {
 /** The rules beside each other. `warmUpS` is not measured: the time a rule needs to learn. */
 const ADAPTIVE = {
   aimd: { limit: { adaptive: { rule: 'aimd' } }, warmUpS: 5 },
-  knee: { limit: { adaptive: { rule: 'knee' } }, warmUpS: isShort ? 6 : 10 },
+  delay: { limit: { adaptive: { rule: 'delay' } }, warmUpS: isShort ? 6 : 10 },
 };
 /** As it is called in the picture. */
 const labelOf = (name, best) =>

@@ -1,5 +1,5 @@
 /**
- * Draws docs/pictures/adaptive-*.svg: one behaviour of the knee rule each, as a run of the laboratory.
+ * Draws docs/pictures/adaptive-*.svg: one behaviour of the delay rule each, as a run of the laboratory.
  *
  *     title
  *     limit     ─── lines with their names at the right end; bands for tests and incidents
@@ -19,7 +19,6 @@ import {
   xOf,
 } from '../dist/cli/chart/plot.js';
 import { laboratoryPicture } from '../dist/cli/simulate/laboratory-picture.js';
-import { clockOf } from '../dist/simulator/laboratory/run.js';
 import { endLabels } from './adaptive-live/picture.mjs';
 
 const WIDTH = 860;
@@ -41,41 +40,17 @@ const LABELS = {
   'refused or timed out': 'refused or timed out, calls/s',
 };
 
-/** Tests begin at multiples of 10 s of the clock, which shows anything at the start of a run. */
-const testsOf = (seed) =>
-  [1, 2, 3, 4, 5, 6]
-    .map((n) => 10 * n - ((clockOf(seed) / 1000) % 10))
-    .filter((from) => from > 5 && from < 58)
-    .map((from) => ({ name: 'test', from, to: from + 2 }));
 const INCIDENT = { from: 25, to: 45 };
 const SPELL = { from: 30, to: 40 };
 
 /** Pictures of one client: the sink, the rules and what is marked. */
 const SINGLE = [
   {
-    file: 'start',
-    sink: 'mm20',
-    title: 'Start and tests: a server with 20 workers, 100 ms a call',
-    phases: (points, seed) => [{ name: 'start', from: 0, to: startEnd(points) }, ...testsOf(seed)],
-  },
-  {
-    file: 'small',
-    sink: 'mm5',
-    title: 'A small limit: a server with 5 workers, 50 ms a call',
-    phases: (points, seed) => [{ name: 'start', from: 0, to: startEnd(points) }, ...testsOf(seed)],
-  },
-  {
     file: 'halved',
     sink: 'halved',
-    rules: ['knee', 'aimd'],
+    rules: ['delay', 'aimd'],
     title: 'A server loses half of its workers for 20 s',
     phases: () => [{ name: '10 of 20 workers', ...INCIDENT }],
-  },
-  {
-    file: 'slower',
-    sink: 'slower',
-    title: 'Calls take three times as long for 20 s: a slower server needs the same limit',
-    phases: () => [{ name: '300 instead of 100 ms a call', ...INCIDENT }],
   },
   {
     file: 'quota',
@@ -84,40 +59,22 @@ const SINGLE = [
     charts: ['goodput', 'refused'],
   },
   {
-    file: 'refusals',
-    sink: 'outage',
-    title: '503 to every call for 10 s: the pace falls to probes',
-    phases: () => [{ name: '503', ...SPELL }],
-  },
-  {
     file: 'silence',
-    sink: 'timeouts',
-    title: 'No reply for 10 s, timeout 1 s: the limit halves, then starts again',
+    sink: 'held-10-5',
+    title: 'A server holds all replies for 10 s, timeout 5 s: one probe at a time',
     phases: () => [{ name: 'no reply', ...SPELL }],
   },
 ];
 
-/** The end of the start: the limit falls for the first time after it has doubled a few times. */
-function startEnd(points) {
-  const n = points.findIndex(
-    ([, value], k) => k > 0 && points[k - 1][1] >= 8 && value < points[k - 1][1],
-  );
-  return points[n]?.[0] ?? 0;
-}
-
-/**
- * Writes all pictures into a folder. `runOn(rules, sink)` evaluates one run of each rule; `apart` is the sink of clients
- * whose clocks differ.
- */
-export function writePictures(folder, runOn, findSink, apart) {
+/** Writes all pictures into a folder. `runOn(rules, sink)` evaluates one run of each rule. */
+export function writePictures(folder, runOn, findSink) {
   const write = (file, runs, options) =>
     writeFileSync(new URL(`adaptive-${file}.svg`, folder), drawBehaviour(runs, options));
-  for (const { file, sink, rules = ['knee'], ...options } of SINGLE)
+  for (const { file, sink, rules = ['delay'], ...options } of SINGLE)
     write(file, runOn(rules, findSink(sink)), { ...options, names: rules });
-  const together = runOn(['knee'], findSink('clients-8'));
-  write('clients', [...together, ...runOn(['knee'], apart)], {
-    title: 'Eight clients share a server with 40 workers',
-    names: ['clocks agree', 'clocks differ'],
+  write('clients', runOn(['delay', 'aimd'], findSink('clients-8')), {
+    title: 'Eight clients share a server with 40 workers, one more every 3 s',
+    names: ['delay', 'aimd'],
     phases: () => [{ name: 'clients join', from: 0, to: 21 }],
   });
 }

@@ -31,15 +31,6 @@ const times = (value) => (Number.isFinite(value) ? `${ratio(value)} ×` : '–')
 
 const findSink = (name) => CATALOGUE.find((sink) => sink.name === name);
 
-/** Eight clients that share a server, their clocks spread over so long. */
-const clientsApart = (spreadMs) => ({
-  ...findSink('clients-8'),
-  clockAheadMs: (client) => (spreadMs * ((3 * client) % 8)) / 7,
-});
-
-/** No two clients test at the same time. */
-const APART = clientsApart(9000);
-
 /** One run of each rule, with the seed on which the first rule has its median score. */
 function runOn(rules, sink) {
   const scores = SEEDS.map((seed) => evaluateRule(rules[0], sink, [seed]).median.score);
@@ -106,28 +97,6 @@ function weaknesses() {
   );
 }
 
-/** Eight clients on one server, by how far their clocks are apart. */
-function clocks() {
-  const cases = {
-    'not at all': findSink('clients-8'),
-    'up to 0.1 s': clientsApart(100),
-    'up to 1 s': findSink('clients-skewed'),
-    'up to 9 s': APART,
-  };
-  return table(
-    {
-      'clocks are apart': ([name]) => name,
-      'score (worst)': ([, { median, worstScore }]) =>
-        `${ratio(median.score)} (${ratio(worstScore)})`,
-      goodput: ([, { median }]) => percent(median.goodput, 0),
-      'mean round trip': ([, { median }]) => times(median.meanRtt),
-      'in flight': ([, { median }]) => times(median.inFlight),
-      "Jain's index": ([, { median }]) => ratio(median.fairness),
-    },
-    Object.entries(cases).map(([name, sink]) => [name, evaluateRule(RULES[0], sink, SEEDS)]),
-  );
-}
-
 /** The median score of each rule, and that of its worst seed. */
 function scores() {
   const lines = rows.map(({ sink, results }) => ({
@@ -165,21 +134,24 @@ function moreOf({ sink, median, settlingMs }) {
   const seconds = (ms) => (Number.isFinite(ms) ? `${(ms / 1000).toFixed(1)} s` : 'never');
   return [
     ...(sink.clients ? [`Jain's index ${ratio(median.fairness)}`] : []),
-    ...(sink.refusingSpell ? [`${whole(median.sentInSpell)} calls sent in the spell`] : []),
+    ...(sink.spell
+      ? [
+          `${whole(median.sentInSpell)} calls sent in the spell, at most ${ratio(median.peakInSpell)} × in flight`,
+        ]
+      : []),
     ...(sink.changes ? [`settled: ${settlingMs.map(seconds).join(', ')}`] : []),
   ].join('; ');
 }
 
-const shipped = RULES.filter((name) => ['knee', 'aimd'].includes(name));
+const shipped = RULES.filter((name) => ['delay', 'aimd'].includes(name));
 const text = [scores(), ...shipped.map(details)].join('\n\n');
 const state = `\`\`\`js\n${inspections()}\n\`\`\``;
-for (const part of [means(), weaknesses(), clocks(), state, text]) console.log(`${part}\n`);
+for (const part of [means(), weaknesses(), state, text]) console.log(`${part}\n`);
 if (writes) {
   const by = `\n\n${madeBy('npm run figures:adaptive -- --write')}`;
   writeFigures('docs/explanation/adaptive.md', 'adaptive-means', means() + by);
   writeFigures('docs/explanation/adaptive.md', 'adaptive-weak', weaknesses() + by);
-  writeFigures('docs/explanation/adaptive.md', 'adaptive-clocks', clocks() + by);
   writeFigures('docs/explanation/adaptive.md', 'adaptive-inspect', state + by);
   writeFigures('docs/explanation/adaptive.md', 'adaptive-rules', text + by);
-  writePictures(PICTURES, runOn, findSink, APART);
+  writePictures(PICTURES, runOn, findSink);
 }

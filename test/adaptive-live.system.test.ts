@@ -10,7 +10,7 @@ const MAX_RUNS = 3;
 const MIN_GOODPUT = 0.8;
 
 /** The rule under test. */
-const RULE = 'knee';
+const RULE = 'delay';
 
 interface Figures {
   readonly name: string;

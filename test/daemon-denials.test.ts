@@ -125,7 +125,7 @@ describe('a limit that learns, in the daemon', () => {
     expect(metrics).toContain('sluice_concurrency_in_flight_sum{limit="sink"} 6\n');
   });
 
-  test('the rule knee: refusals set a pace, which the log, /inspect and /metrics show', async () => {
+  test('the rule delay: refusals set a pace, which the log, /inspect and /metrics show', async () => {
     const daemon = await startWith('limits: { sink: { adaptive: { max: 2 }, match: db } }\n');
     const url = `http://${daemon.addresses.http[0]}`;
     const call = async (outcome: string): Promise<void> => {

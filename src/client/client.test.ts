@@ -234,20 +234,27 @@ describe('client: a daemon that works', () => {
     const server = await listen(createTestDaemon(clock, { limits }).resp);
     closing.push(() => server.close());
     const sluice = client(at(server));
-    const call = async (outcome: 'ok' | 'busy', rttMs: number): Promise<void> => {
-      const checked = await sluice.check('db', 1, { withPermit: true });
-      const permit = checked.verdict === 'allow' ? checked.permit : undefined;
+    /** As many calls as the limit allows, and one that it refuses. */
+    const callAll = async (outcome: 'ok' | 'busy', rttMs: number): Promise<void> => {
+      const permits: string[] = [];
+      for (let n = 0; n <= permits.length; n++) {
+        const checked = await sluice.check('db', 1, { withPermit: true });
+        if (checked.verdict === 'allow' && checked.permit !== undefined)
+          permits.push(checked.permit);
+      }
       clock.advance(rttMs);
-      if (permit !== undefined) await sluice.settle(permit, { outcome, rttMs });
+      for (const permit of permits) await sluice.settle(permit, { outcome, rttMs });
     };
-    for (let n = 0; n < 200; n++) await call('ok', 12.5);
-    for (let n = 0; n < 20; n++) await call('busy', 0.5);
+    for (let n = 0; n < 200; n++) await callAll('ok', 40); // 8 s, with a test
+    for (let n = 0; n < 20; n++) await callAll('busy', 0.5);
     const inspected = (await sluice.inspect('db'))?.limits[0];
     expect(inspected).toMatchObject({ name: 'sink', inFlight: 0, cause: 'refusal' });
-    const { baseRttMs = 0, ratePerSecond = 0, knee, headroom, pacePerSecond } = inspected ?? {};
-    for (const figure of [baseRttMs, ratePerSecond, headroom, pacePerSecond])
+    const { baseRttMs, rttMs = 0, ratePerSecond = 0, pacePerSecond } = inspected ?? {};
+    const { knee = 0, headroom = 0 } = inspected ?? {};
+    expect(baseRttMs).toBeCloseTo(40);
+    for (const figure of [ratePerSecond, knee, headroom, pacePerSecond])
       expect(figure).toBeGreaterThan(0);
-    expect(knee).toBeCloseTo((ratePerSecond * baseRttMs) / 1000);
+    expect(knee + headroom).toBeCloseTo((ratePerSecond * rttMs) / 1000);
   });
 
   test('connects through a Unix socket', async () => {

@@ -52,7 +52,7 @@ export class Adjustments {
 }
 
 /**
- * Why the call changed the limit; undefined if it did not. The rule knee knows the cause. Other rules decrease by
+ * Why the call changed the limit; undefined if it did not. The rule delay knows the cause. Other rules decrease by
  * back-pressure of this call or an earlier one, or by latency.
  */
 function causeOfLimit(before: KeyState, after: KeyState, outcome: Outcome): LimitCause | undefined {

@@ -264,7 +264,7 @@ describe('wait queue of a local limiter', () => {
 
 describe('wait queue of a limit that opens when a call settles', () => {
   test.each([
-    ['adaptive, rule knee', { adaptive: {} }],
+    ['adaptive, rule delay', { adaptive: {} }],
     ['adaptive, rule aimd', { adaptive: { rule: 'aimd' } }],
     ['concurrency', { concurrency: 1 }],
     ['all with adaptive', { all: [{ adaptive: {} }, { bucket: { rate: 100 } }] }],

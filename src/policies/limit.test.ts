@@ -52,7 +52,7 @@ const valid: Readonly<Record<string, readonly unknown[]>> = {
   ],
   adaptive: [
     {},
-    { rule: 'knee', initial: 1000 },
+    { rule: 'delay', initial: 1000, jitter: 0.5 },
     { rule: 'aimd', initial: 200 },
     {
       rule: 'aimd',
@@ -86,7 +86,7 @@ const SUGGESTIONS = new Map<unknown, string>([
   ['6', '"6s" or "6ms"'],
   ['goBackN', '"go-back-n"'],
   ['RELAXED', '"relaxed"'],
-  ['Knee', '"knee"'],
+  ['Delay', '"delay"'],
 ]);
 const didYouMean = (meant: string | undefined): string =>
   meant === undefined ? '' : `; did you mean ${meant}?`;
@@ -137,7 +137,7 @@ const invalid: readonly InvalidField[] = [
   ['concurrency', 'limit', {}, [...NOT_POSITIVE, 1.5], /^a whole number of at least 1$/],
 
   ['adaptive', 'initial', {}, [...NOT_POSITIVE, 1.5], /^a whole number of at least 1$/],
-  ['adaptive', 'rule', {}, ['', 'Knee', 'vector', 0, null, {}], /^one of knee, aimd$/],
+  ['adaptive', 'rule', {}, ['', 'Delay', 'vector', 0, null, {}], /^one of delay, aimd$/],
   ['adaptive', 'initial', {}, [1001], /^at most `max` \(initial 1001 exceeds max 1000\)$/],
   ['adaptive', 'initial', AIMD, [201], /^at most `max` \(initial 201 exceeds max 200\)$/],
   ['adaptive', 'initial', { max: 5 }, [6], /^at most `max` \(initial 6 exceeds max 5\)$/],
@@ -154,6 +154,7 @@ const invalid: readonly InvalidField[] = [
   ['adaptive', 'fixed', {}, [1, 10], /^left out: a fixed limit is written `concurrency: n`$/],
   ['adaptive', 'slowStart', AIMD, [0, 1, 'yes', 'true', null, [], {}], /^true or false$/],
   ['adaptive', 'jitter', AIMD, [...NOT_COUNT, 1.5], /^a number of at least 0 and at most 1$/],
+  ['adaptive', 'jitter', {}, [...NOT_COUNT, 1.5], /^a number of at least 0 and at most 1$/],
 
   ['busy', 'recoverRate', {}, NOT_POSITIVE, /^a number above 0$/],
   ['busy', 'recoverValue', {}, NOT_POSITIVE, /^a number above 0$/],
@@ -203,7 +204,7 @@ describe('createPolicy', () => {
       'adaptive',
       {},
       'initialLimit',
-      'rule, max, initial, decreaseRatio, alpha, deviationScale, slowStart, jitter, partitions, priorities',
+      'rule, max, initial, jitter, decreaseRatio, alpha, deviationScale, slowStart, partitions, priorities',
       '`initial`',
     ],
     [
@@ -227,9 +228,8 @@ describe('createPolicy', () => {
     ['alpha', 0.5],
     ['deviationScale', 2],
     ['slowStart', true],
-    ['jitter', 0.5],
   ])('createPolicy: adaptive refuses %s unless its rule is aimd', (option, value) => {
-    for (const rule of [{}, { rule: 'knee' }]) {
+    for (const rule of [{}, { rule: 'delay' }]) {
       const { message } = refusal({ adaptive: { ...rule, [option]: value } });
       const expected = `expected \`limit.adaptive.${option}\` to be beside \`rule: 'aimd'\``;
       expect(message).toBe(`${expected}, got ${value}`);

@@ -75,17 +75,17 @@ export type Feedback =
   /** Lock-out: how attempts of the key ended, or that a call was refused. */
   | { readonly report: AttemptOutcome | 'refusal'; readonly count?: number };
 
-/** Why a learnt limit changed: of the rule knee, then of the rule aimd and of busy. */
+/** Why a learnt limit changed: of the rule delay, then of the rule aimd and of busy. */
 export type LimitCause =
   /** It doubles while calls are no slower, or is set at the end of that. */
   | 'start'
-  /** A test of the knee begins or ends. */
+  /** A test begins or ends. */
   | 'test'
-  /** The limit follows the rate of successes. */
+  /** The limit follows the length of the queue. */
   | 'rate'
   /** Calls were refused (busy). */
   | 'refusal'
-  /** Calls timed out. */
+  /** No call is answered. */
   | 'silence'
   /** Calls succeed, and are no slower. */
   | 'success'
@@ -112,15 +112,15 @@ export interface KeyState {
   reserved?: number;
   /** concurrency, adaptive: the mean round-trip time. */
   rttMs?: Millis;
-  /** adaptive, rule knee: the round-trip time without a queue. */
+  /** adaptive, rule delay: the round-trip time without a queue. */
   baseRttMs?: Millis;
-  /** adaptive, rule knee: successes a second while the limit is reached. */
+  /** adaptive, rule delay: the rate at the limit: calls in flight per round trip. */
   ratePerSecond?: number;
-  /** adaptive, rule knee: calls in flight beyond which the service only queues, rate × base round-trip time. */
+  /** adaptive, rule delay: calls in flight beyond which the service only queues: the limit without its headroom. */
   knee?: number;
-  /** adaptive, rule knee: calls allowed above the knee. */
+  /** adaptive, rule delay: calls allowed above the knee. */
   headroom?: number;
-  /** adaptive, rule knee: calls a second that refusals have left. */
+  /** adaptive, rule delay: calls a second that refusals have left. */
   pacePerSecond?: number;
   /** adaptive: why the limit last changed. */
   cause?: LimitCause;

@@ -182,18 +182,18 @@ export const METRICS: readonly Metric[] = [
   ),
   gauge(
     'sluice.base_rtt',
-    'adaptive, rule knee: the round-trip time of a key without a queue.',
+    'adaptive, rule delay: the round-trip time of a key without a queue.',
     perKey(({ baseRttMs: ms }) => (ms === undefined ? undefined : ms / 1000)),
     's',
   ),
   gauge(
     'sluice.knee',
-    'adaptive, rule knee: calls in flight of a key beyond which the service only queues.',
+    'adaptive, rule delay: calls in flight of a key beyond which the service only queues.',
     perKey(({ knee }) => knee),
   ),
   gauge(
     'sluice.pace',
-    'adaptive, rule knee: calls per second of a key that refusals have left; none without refusals.',
+    'adaptive, rule delay: calls per second of a key that refusals have left; none without refusals.',
     perKey(({ pacePerSecond }) => pacePerSecond),
   ),
   counter(

@@ -36,7 +36,8 @@ per rule.
   in flight  mean calls in flight, relative to the best fixed limit
   refused    calls that were refused or timed out
   fair       Jain's fairness index over the clients: 1 is even
-  sent       calls sent while the server refused or lost all of them
+  sent peak  calls sent while the server refused, lost or held all of them, and
+             the most in flight then, relative to those before
   settled    after each change, time until the goodput stays above 90 % of the
              new best fixed limit's, and calls in flight below 125 % or 3 more
 
@@ -51,7 +52,8 @@ per rule.
   --svg FILE    also draw the limit and the goodput over time, for one sink
   --json        one line per rule and sink: {rule, sink, class, seeds, best,
                 score, worstScore, goodput, meanRtt, p99Rtt, inFlight, refused,
-                fairness, sentInSpell, settlingMs}; null is never
+                fairness, sentInSpell, peakInSpell, settlingMs}; null is
+                never
 
 With FILE: runs every case of FILE. A client with an adaptive concurrency limit
 sends to a simulated server. Calls in flight, rate, limit and round-trip

@@ -101,14 +101,14 @@ function lastSecond(calls: Float64Array): number[] {
   );
 }
 
-function phasesOf({ changes = [], refusingSpell, ...sink }: Sink): Phase[] {
+function phasesOf({ changes = [], spell, ...sink }: Sink): Phase[] {
   const ends = [...changes.slice(1).map(({ atMs }) => atMs), durationOf(sink)];
   const changed = changes.map(({ atMs, becomes }, n) => ({
     name: becomes.description,
     from: atMs / 1000,
     to: ends[n] / 1000,
   }));
-  if (refusingSpell === undefined) return changed;
-  const { fromMs, toMs } = refusingSpell;
+  if (spell === undefined) return changed;
+  const { fromMs, toMs } = spell;
   return [...changed, { name: 'no success', from: fromMs / 1000, to: toMs / 1000 }];
 }

@@ -29,8 +29,13 @@ const MEASURES: readonly Column[] = [
   },
   {
     heading: 'sent',
-    text: ({ median, sink }) => (sink.refusingSpell ? `${median.sentInSpell}` : '-'),
-    has: ({ sink }) => sink.refusingSpell !== undefined,
+    text: ({ median, sink }) => (sink.spell ? `${median.sentInSpell}` : '-'),
+    has: ({ sink }) => sink.spell !== undefined,
+  },
+  {
+    heading: 'peak',
+    text: ({ median, sink }) => (sink.spell ? formatFactor(median.peakInSpell) : '-'),
+    has: ({ sink }) => sink.spell !== undefined,
   },
   {
     heading: 'settled',

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { runCliAt } from '../../../test/support/terminal.ts';
 import { CATALOGUE } from '../../simulator/laboratory/catalogue.ts';
+import { SINK_CLASSES } from '../../simulator/laboratory/sink.ts';
 
 const type = (words: string) => runCliAt(80, ['simulate', 'adaptive', ...words.split(' ')]);
 
@@ -21,9 +22,9 @@ describe('sluice simulate adaptive, without a file', () => {
   test('one rule: a row per sink, with the columns that a sink has, and means by class', () => {
     const { out } = type('--sink slow-calls,halved,timeouts --rule fixed:10 --seeds 1');
     expect(out[0]).toBe('rule fixed:10');
-    expect(out[2]).toMatch(/^sink +best +score .* refused +sent +settled$/);
-    expect(out.find((line) => line.startsWith('halved'))).toMatch(/ - +[\d.]+ s, never$/);
-    expect(out.find((line) => line.startsWith('timeouts'))).toMatch(/ 1\d\d +-$/);
+    expect(out[2]).toMatch(/^sink +best +score .* refused +sent +peak +settled$/);
+    expect(out.find((line) => line.startsWith('halved'))).toMatch(/ - +- +[\d.]+ s, never$/);
+    expect(out.find((line) => line.startsWith('timeouts'))).toMatch(/ 1\d\d +1\.00 x +-$/);
     expect(
       out.filter((line) => line.startsWith('mean of')).map((line) => line.split(':')[0]),
     ).toEqual(['mean of changing', 'mean of refusing', 'mean of other', 'mean of all 3']);
@@ -55,8 +56,9 @@ describe('sluice simulate adaptive, without a file', () => {
       score: expect.any(Number),
       worstScore: expect.any(Number),
       sentInSpell: expect.any(Number),
+      peakInSpell: 1,
     });
-    expect(lines[2]).not.toHaveProperty('sentInSpell');
+    for (const name of ['sentInSpell', 'peakInSpell']) expect(lines[2]).not.toHaveProperty(name);
     expect(lines[0].worstScore).toBeLessThanOrEqual(lines[0].score);
   });
 
@@ -72,8 +74,9 @@ describe('sluice simulate adaptive, without a file', () => {
         true,
       );
     }
-    expect(out.filter((line) => !line.startsWith(' '))).toHaveLength(5);
-    expect(type('--list --sink shared').out).toHaveLength(4);
+    expect(out.filter((line) => !line.startsWith(' '))).toEqual([...SINK_CLASSES]);
+    const shared = CATALOGUE.filter(({ kind }) => kind === 'shared');
+    expect(type('--list --sink shared').out).toHaveLength(1 + shared.length);
     expect(Math.max(...out.map(({ length }) => length))).toBeLessThanOrEqual(80);
   });
 
@@ -93,7 +96,9 @@ describe('sluice simulate adaptive, without a file', () => {
         .out.filter((line) => line.startsWith(' '))
         .map((line) => line.trim().split(' ')[0]);
     expect(listed('quota')).toEqual(['quota']);
-    expect(listed('shared')).toEqual(['clients-8', 'clients-skewed', 'clients-10']);
+    expect(listed('hung')).toHaveLength(10);
+    expect(listed('together')).toEqual(['together-8', 'together-16', 'together-32']);
+    expect(listed('clients-8')).toEqual(['clients-8']);
     expect(listed('calls')).toEqual(['slow-calls', 'fast-calls']);
     expect(listed('mm1,knee')).toEqual(['mm1', 'knee']);
   });

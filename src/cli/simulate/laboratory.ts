@@ -136,7 +136,7 @@ const wordsOf = (list: string): string[] => list.split(',').map((word) => word.t
 const unique = (names: readonly string[]): string[] => [...new Set(names)];
 
 function jsonLine({ rule, sink, seeds, best, median, worstScore, settlingMs }: Evaluation): string {
-  const { score, sentInSpell, ...measures } = median;
+  const { score, sentInSpell, peakInSpell, ...measures } = median;
   return JSON.stringify({
     rule,
     sink: sink.name,
@@ -146,7 +146,7 @@ function jsonLine({ rule, sink, seeds, best, median, worstScore, settlingMs }: E
     score,
     worstScore,
     ...measures,
-    ...(sink.refusingSpell ? { sentInSpell } : {}),
+    ...(sink.spell ? { sentInSpell, peakInSpell } : {}),
     ...(sink.changes ? { settlingMs } : {}),
   });
 }

@@ -1,19 +1,14 @@
 /** The sinks of the laboratory. Every sink is behind a network with a round trip of 1 ms unless it says otherwise. */
 
 import type { Millis } from '../../core/clock.ts';
-import { exponentialVariate, type Random } from '../../core/random.ts';
+import { HUNG, LOSSY, REFUSING } from './catalogue-faults.ts';
+import { SHARED } from './catalogue-shared.ts';
 import {
   autoscaled,
   balanced,
   onCores,
-  type QueueOptions,
   quadraticContention,
   queueServer,
-  quota,
-  refusing,
-  type SharingOptions,
-  sharingServer,
-  silent,
   streaming,
   universalScalability,
 } from './servers.ts';
@@ -24,77 +19,26 @@ import {
   logNormal,
   mixture,
   pausing,
-  type ServiceTime,
   scaled,
 } from './service-times.ts';
-import type { Arrivals, CreateServer, Sink, SinkClass } from './sink.ts';
-
-type Details = Omit<Sink, 'name' | 'kind' | 'description' | 'server'>;
-
-const sink = (
-  kind: SinkClass,
-  name: string,
-  description: string,
-  server: CreateServer,
-  details: Details = {},
-): Sink => ({ kind, name, description, server, ...details });
-
-/** Some workers with a FIFO queue. */
-const queue =
-  (workers: QueueOptions['workers'], service: ServiceTime, maxQueue = Infinity): CreateServer =>
-  (simulation) =>
-    queueServer(simulation, { workers, service, maxQueue });
-
-const sharing =
-  (speed: SharingOptions['speed'], service: ServiceTime): CreateServer =>
-  (simulation) =>
-    sharingServer(simulation, { speed, service });
-
-/** Refuses calls beyond a quota; the server behind it has workers for every call. */
-const withQuota =
-  (perSecond: number, countsRefused = false): CreateServer =>
-  (simulation) =>
-    quota(simulation, { perSecond, countsRefused }, queue(Infinity, MS_100)(simulation));
-
-const refusedWhen =
-  (isRefused: (random: Random, now: Millis) => boolean, server: CreateServer): CreateServer =>
-  (simulation) =>
-    refusing(simulation, isRefused, server(simulation));
-
-const MS_100 = exponential(100);
-const MM20 = queue(20, MS_100);
-const MM40 = queue(40, MS_100);
-const STEADY_20 = sink('steady', 'mm20', 'M/M/20: 20 workers, 100 ms', MM20);
-
-/** What a sink becomes, to compare with. */
-const steadyQueue = (workers: number, meanMs: Millis): Sink => {
-  const description = `${workers} workers, ${meanMs} ms`;
-  return sink('steady', `mm${workers}`, description, queue(workers, exponential(meanMs)));
-};
-
-const isWithin = (fromMs: Millis, toMs: Millis, now: Millis): boolean =>
-  now >= fromMs && now < toMs;
-
-/** Bursts at random times, `perSecond` calls on average. */
-const bursts =
-  (meanBurst: number, perSecond: number): Arrivals =>
-  (random) => ({
-    waitMs: (1000 * meanBurst * exponentialVariate(random)) / perSecond,
-    count: Math.max(1, Math.round(meanBurst * exponentialVariate(random))),
-  });
-
-/** Single calls at random times (Poisson), with a rate that depends on time. */
-const poisson =
-  (perSecond: (now: Millis) => number): Arrivals =>
-  (random, now) => ({ waitMs: (1000 * exponentialVariate(random)) / perSecond(now), count: 1 });
+import type { Arrivals, Sink } from './sink.ts';
+import {
+  bursts,
+  type Details,
+  isWithin,
+  MM20,
+  MS_100,
+  poisson,
+  queue,
+  STEADY_20,
+  sharing,
+  sink,
+  steadyQueue,
+} from './sinks.ts';
 
 /** Changes at 25 s, and back at 45 s. */
 const INCIDENT = { fromMs: 25_000, toMs: 45_000 };
 const isIncident = (now: Millis): boolean => isWithin(INCIDENT.fromMs, INCIDENT.toMs, now);
-
-/** The server refuses or loses every call. */
-const OUTAGE = { fromMs: 30_000, toMs: 40_000 };
-const isOutage = (now: Millis): boolean => isWithin(OUTAGE.fromMs, OUTAGE.toMs, now);
 
 const incident = (during: Sink, after: Sink): Details => ({
   durationMs: 70_000,
@@ -104,6 +48,10 @@ const incident = (during: Sink, after: Sink): Details => ({
   ],
 });
 const LONG: Details = { durationMs: 70_000 };
+
+/** 0 until `fromMs`, 1 from `toMs` on. */
+const rampOf = (now: Millis, fromMs: Millis, toMs: Millis): number =>
+  Math.min(1, Math.max(0, (now - fromMs) / (toMs - fromMs)));
 
 /** From 20 s to 30 s no call arrives; otherwise twice as many as 20 workers can serve. */
 const silenceArrivals: Arrivals = (_random, now) =>
@@ -231,78 +179,58 @@ const CHANGING: readonly Sink[] = [
       }),
     { durationMs: 80_000, measureFromMs: 20_000 },
   ),
-];
-
-const REFUSING: readonly Sink[] = [
-  sink('refusing', 'quota', '80 calls in any second, then 429', withQuota(80)),
   sink(
-    'refusing',
-    'quota-strict',
-    '80 calls in any second, refused ones included',
-    withQuota(80, true),
+    'changing',
+    'falling',
+    '26 workers, one less every 2.4 s, until one is left at second 75',
+    queue((now) => 26 - Math.floor(25 * rampOf(now, 15_000, 75_000)), MS_100),
+    { durationMs: 90_000, measureFromMs: 10_000 },
   ),
-  sink(
-    'refusing',
-    'overflow',
-    '503 above capacity: 20 workers, a queue of 5',
-    queue(20, MS_100, 5),
+  ...[2, 3].map((times) =>
+    sink(
+      'changing',
+      `times-${times}`,
+      `20 workers, exactly 100 ms; ${times} times as long from second 25 on`,
+      queue(
+        20,
+        scaled(constant(100), (now) => (now < 25_000 ? 1 : times)),
+      ),
+      LONG,
+    ),
   ),
-  sink(
-    'refusing',
-    'random',
-    '20 workers; 1 % of the calls get 503',
-    refusedWhen((random) => random() < 0.01, MM20),
+  ...[50, 100, 500].map((ms) =>
+    sink(
+      'changing',
+      `path-${ms}`,
+      `M/M/20; the path grows by ${ms} ms from second 20 to 80`,
+      MM20,
+      {
+        roundTrip: (_random, now) => 1 + ms * rampOf(now, 20_000, 80_000),
+        durationMs: 120_000,
+        measureFromMs: 20_000,
+      },
+    ),
   ),
-  sink(
-    'refusing',
-    'random-5',
-    '20 workers; 5 % of the calls get 503',
-    refusedWhen((random) => random() < 0.05, MM20),
-  ),
-  sink(
-    'refusing',
-    'outage',
-    '20 workers; 503 to everything from second 30 to 40',
-    refusedWhen((_random, now) => isOutage(now), MM20),
-    { refusingSpell: OUTAGE },
-  ),
-  sink(
-    'refusing',
-    'timeouts',
-    '20 workers; no reply from second 30 to 40; timeout 1 s',
-    (simulation) => silent(simulation, OUTAGE.fromMs, OUTAGE.toMs, MM20(simulation)),
-    { timeoutMs: 1000, refusingSpell: OUTAGE },
-  ),
-  sink('refusing', 'bursty-quota', 'quota, with bursts of calls', withQuota(80), {
-    arrivals: bursts(60, 70),
+  sink('changing', 'detour', 'M/M/20; the path is 100 ms longer in seconds 25 to 45', MM20, {
+    roundTrip: (_random, now) => (isIncident(now) ? 101 : 1),
+    ...LONG,
   }),
-];
-
-const EIGHT: Details = {
-  clients: 8,
-  joinsAtMs: (client) => 3000 * client,
-  durationMs: 90_000,
-  measureFromMs: 35_000,
-};
-
-const SHARED: readonly Sink[] = [
-  sink('shared', 'clients-8', '8 clients on 40 workers, one more every 3 s', MM40, EIGHT),
+  sink('changing', 'flood', 'M/M/20; 5 calls a second for a minute, then 1,000', MM20, {
+    arrivals: poisson((now) => (now < 60_000 ? 5 : 1000)),
+    maxBacklog: 200,
+    durationMs: 80_000,
+    measureFromMs: 60_000,
+  }),
   sink(
-    'shared',
-    'clients-skewed',
-    '8 clients on 40 workers; their clocks are up to 1 s apart',
-    MM40,
+    'changing',
+    'step',
+    'M/M/20; calls arrive at 0.6, from second 30 on at 1.4 of its rate',
+    MM20,
     {
-      ...EIGHT,
-      clockAheadMs: (client) => (1000 * ((3 * client) % 8)) / 7,
+      arrivals: poisson((now) => (now < 30_000 ? 120 : 280)),
+      maxBacklog: 50,
+      ...LONG,
     },
-  ),
-  sink(
-    'shared',
-    'clients-10',
-    '10 clients on 40 workers: 5 at once, 5 together at second 25',
-    MM40,
-    { ...EIGHT, clients: 10, joinsAtMs: (client) => (client < 5 ? 0 : 25_000) },
   ),
 ];
 
@@ -340,6 +268,13 @@ const OTHER: readonly Sink[] = [
     (simulation) => streaming(simulation, 0.005, 20_000, MM20(simulation)),
     LONG,
   ),
+  sink(
+    'other',
+    'long-jobs',
+    '20 workers; 0.2 % of the calls hold one for 20 s',
+    queue(20, mixture(0.998, MS_100, constant(20_000))),
+    LONG,
+  ),
   sink('other', 'slow-calls', '10 workers, 2 s a call', queue(10, exponential(2000)), {
     durationMs: 120_000,
     measureFromMs: 40_000,
@@ -357,6 +292,8 @@ export const CATALOGUE: readonly Sink[] = [
   ...STEADY,
   ...CHANGING,
   ...REFUSING,
+  ...LOSSY,
+  ...HUNG,
   ...SHARED,
   ...OTHER,
 ];

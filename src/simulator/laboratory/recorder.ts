@@ -1,7 +1,7 @@
 import type { Millis } from '../../core/clock.ts';
 import type { Outcome } from '../../core/decision.ts';
 import { jainIndex, sum } from '../statistics.ts';
-import { clientsOf, durationOf, measureFromOf, type Sink } from './sink.ts';
+import { clientsOf, durationOf, isComparable, measureFromOf, type Sink, termsOf } from './sink.ts';
 
 /** Length of an interval of `Course`. */
 export const INTERVAL_MS: Millis = 100;
@@ -17,9 +17,11 @@ export interface Figures {
   readonly inFlight: number;
   /** Part of the finished calls that were refused or timed out. */
   readonly refused: number;
-  /** Calls sent while the server refused or lost every call. */
+  /** Calls sent while the server refused, lost or held every call. */
   readonly sentInSpell: number;
-  /** Jain's fairness index of the clients' successful calls. */
+  /** Most calls in flight in that time, as a multiple of those at its beginning. */
+  readonly peakInSpell: number;
+  /** Jain's fairness index of the successful calls of clients that always have calls to make. */
   readonly fairness: number;
 }
 
@@ -41,6 +43,8 @@ export class Recorder {
   readonly #completedBy: number[];
   #dropped = 0;
   #sentInSpell = 0;
+  #peakInSpell = 0;
+  #inFlightBefore = 0;
   #inFlight = 0;
   /** Calls in flight × time. */
   #inFlightArea = 0;
@@ -60,13 +64,18 @@ export class Recorder {
     };
   }
 
-  recordStart(now: Millis): void {
-    const { refusingSpell: spell } = this.#sink;
-    if (spell && now >= spell.fromMs && now < spell.toMs) this.#sentInSpell++;
+  recordStart(client: number, now: Millis): void {
+    if (this.#isNeighbour(client)) return;
+    const { spell } = this.#sink;
     this.#changeInFlight(1, now);
+    if (!spell || now >= spell.toMs) return;
+    if (now < spell.fromMs) return;
+    this.#sentInSpell++;
+    this.#peakInSpell = Math.max(this.#peakInSpell, this.#inFlight);
   }
 
   recordEnd(client: number, outcome: Outcome, rttMs: Millis, now: Millis): void {
+    if (this.#isNeighbour(client)) return;
     this.#changeInFlight(-1, now);
     const { completed, dropped } = this.course;
     (outcome === 'ok' ? completed : dropped)[Math.floor(now / INTERVAL_MS)]++;
@@ -81,6 +90,12 @@ export class Recorder {
     const n = Math.floor(now / INTERVAL_MS);
     this.course.limit[n] = limit;
     this.course.inFlight[n] = this.#inFlight;
+    const { spell } = this.#sink;
+    if (spell && now <= spell.fromMs) this.#inFlightBefore = this.#inFlight;
+  }
+
+  #isNeighbour(client: number): boolean {
+    return termsOf(this.#sink, client).neighbour !== undefined;
   }
 
   figures(): Figures {
@@ -95,7 +110,8 @@ export class Recorder {
       inFlight: this.#inFlightArea / (endsAt - this.#fromMs),
       refused: this.#dropped / Math.max(1, this.#dropped + completed),
       sentInSpell: this.#sentInSpell,
-      fairness: jainIndex(this.#completedBy),
+      peakInSpell: this.#peakInSpell / Math.max(1, this.#inFlightBefore),
+      fairness: jainIndex(this.#completedBy.filter((_, n) => isComparable(this.#sink, n))),
     };
   }
 

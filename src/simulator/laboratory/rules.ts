@@ -6,7 +6,7 @@ import { type CreateRule, fixedRule, learntRule, policyRule } from './rule.ts';
 import { vegas } from './vegas.ts';
 
 const RULES: Readonly<Record<string, CreateRule>> = {
-  knee: (random, now) => policyRule(createPolicy({ adaptive: {} }, random), now),
+  delay: (random, now) => policyRule(createPolicy({ adaptive: {} }, random), now),
   aimd: (random, now) => policyRule(createPolicy({ adaptive: { rule: 'aimd' } }, random), now),
   vegas: (random) => learntRule(vegas(random)),
   gradient2: () => learntRule(gradient2()),
@@ -17,7 +17,7 @@ const RULES: Readonly<Record<string, CreateRule>> = {
 export const RULE_NAMES: readonly string[] = Object.keys(RULES);
 
 /** The rules that are compared unless others are named. */
-export const DEFAULT_RULES: readonly string[] = ['knee', 'aimd'];
+export const DEFAULT_RULES: readonly string[] = ['delay', 'aimd'];
 
 /** The most calls that `fixed:N` may allow in flight. */
 export const MAX_FIXED = 1000;

@@ -2,9 +2,11 @@ import { describe, expect, test } from 'vitest';
 import { seededRandom } from '../../core/random.ts';
 import { createPolicy } from '../../policies/limit.ts';
 import { CATALOGUE } from './catalogue.ts';
-import { fixedRule, policyRule, type Rule } from './rule.ts';
+import { type CreateRule, fixedRule, policyRule, type Rule } from './rule.ts';
 import { runSink } from './run.ts';
-import { durationOf, type Sink } from './sink.ts';
+import { constant } from './service-times.ts';
+import { durationOf, SINK_CLASSES, type Sink } from './sink.ts';
+import { queue } from './sinks.ts';
 
 const sinkOf = (name: string): Sink => {
   const found = CATALOGUE.find((sink) => sink.name === name);
@@ -86,7 +88,7 @@ describe('clocks', () => {
   test('a rule sees the clock of its client, from the time at which the client joins', () => {
     const seen = new Map<number, { startedAt: number; rttsMs: number[] }>();
     runSink(
-      { ...sinkOf('clients-skewed'), durationMs: 40_000 },
+      { ...sinkOf('clients-8'), durationMs: 40_000 },
       (_random, startedAt) => {
         const own = { startedAt, rttsMs: [] as number[] };
         seen.set(seen.size, own);
@@ -100,12 +102,133 @@ describe('clocks', () => {
       },
       1,
     );
-    const starts = [...seen.values()].map(({ startedAt }) => startedAt % 3000);
-    expect(new Set(starts).size).toBeGreaterThan(2);
+    // One more client every 3 s: with equal clocks all would start at the same phase.
+    const phases = [...seen.values()].map(({ startedAt }) => Math.round(startedAt % 3000));
+    expect(new Set(phases).size).toBe(8);
     for (const { rttsMs } of seen.values()) {
       expect(Math.min(...rttsMs)).toBeGreaterThan(1);
       expect(Math.max(...rttsMs)).toBeLessThan(2000);
     }
+  });
+
+  test('clocks of two seeds differ, those of one seed do not', () => {
+    const startOf = (seed: number): number => {
+      let startedAt = -1;
+      const sink = { ...sinkOf('mm20'), durationMs: 100 };
+      const create: CreateRule = (_random, now) => {
+        startedAt = now;
+        return fixedRule(1);
+      };
+      runSink(sink, create, seed);
+      return startedAt;
+    };
+    expect(startOf(1)).toBe(startOf(1));
+    expect(Math.abs(startOf(1) - startOf(2))).toBeGreaterThan(1);
+  });
+});
+
+describe('terms of a client', () => {
+  /** Two clients with a limit of 10 each on servers that take exactly 100 ms. */
+  const twoClients = (client: Sink['client'], rule: CreateRule = () => fixedRule(10)) => {
+    const sink: Sink = {
+      name: 'test',
+      kind: 'shared',
+      description: '',
+      server: queue(Infinity, constant(100)),
+      roundTrip: constant(10),
+      clients: 2,
+      ...(client && { client }),
+      durationMs: 60_000,
+      measureFromMs: 10_000,
+    };
+    return runSink(sink, rule, 1);
+  };
+  /** Successes a second of one client. */
+  const NEAR = (1000 * 10) / 110;
+
+  test('roundTrip: a client that is 100 ms farther away has half of the calls', () => {
+    const { figures } = twoClients((n) => (n === 1 ? { roundTrip: constant(120) } : {}));
+    expect(figures.goodput).toBeCloseTo(NEAR * (1 + 110 / 220), 0);
+    expect(figures.fairness).toBeCloseTo(1.5 ** 2 / (2 * (1 + 0.5 ** 2)), 2);
+  });
+
+  test('arrivals: a client has those of its terms, and counts no more for fairness', () => {
+    const few = (n: number) => (n === 1 ? { arrivals: () => ({ waitMs: 1000, count: 5 }) } : {});
+    const { figures } = twoClients(few);
+    expect(figures.goodput).toBeCloseTo(NEAR + 5, 0);
+    expect(figures.fairness).toBe(1);
+  });
+
+  test('leavesAtMs: from then on a client sends nothing, and its limit is 0', () => {
+    const { course, figures } = twoClients((n) => (n === 1 ? { leavesAtMs: 30_000 } : {}));
+    expect([course.inFlight[299], course.limit[299]]).toEqual([20, 20]);
+    expect([course.inFlight[302], course.limit[302]]).toEqual([10, 10]); // what was in flight has ended
+    expect(figures.goodput).toBeCloseTo(NEAR * 1.4, 0);
+    expect(figures.fairness).toBe(1);
+  });
+
+  test('joinsAtMs: a client sends nothing before', () => {
+    const { course } = twoClients((n) => ({ joinsAtMs: 5000 * n }));
+    expect(course.inFlight[49]).toBe(10);
+    expect(course.inFlight[51]).toBe(20);
+  });
+
+  test('neighbour: follows its own rule, uses the server and is not measured', () => {
+    let created = 0;
+    const rule: CreateRule = () => {
+      created++;
+      return fixedRule(10);
+    };
+    const terms = (n: number) => (n === 0 ? { neighbour: () => fixedRule(30) } : {});
+    const { figures, course } = twoClients(terms, rule);
+    expect(created).toBe(1);
+    expect(figures.goodput).toBeCloseTo(NEAR, 0);
+    expect(figures.inFlight).toBeCloseTo(10, 5);
+    expect([course.limit[100], course.inFlight[100]]).toEqual([10, 10]);
+    expect(figures.fairness).toBe(1);
+
+    const [alone, beside] = [{}, { neighbour: () => fixedRule(20) }].map((other) =>
+      runSink(
+        { ...sinkOf('mm20'), clients: 2, client: (n) => (n === 0 ? other : {}) },
+        () => fixedRule(20),
+        1,
+      ),
+    );
+    expect(beside.figures.meanRttMs).toBeGreaterThan(1.8 * 100);
+    expect(beside.figures.goodput).toBeLessThan(0.6 * alone.figures.goodput);
+  });
+});
+
+describe('spell', () => {
+  const SPELL = { fromMs: 30_000, toMs: 40_000 };
+  /** A limit of 20, from a time after the start on another one. */
+  const changing =
+    (atMs: number, limit: number): CreateRule =>
+    (_random, startedAt) => ({
+      ...fixedRule(20),
+      start: (now, inFlight) => (inFlight < (now - startedAt < atMs ? 20 : limit) ? 0 : Infinity),
+    });
+  const measure = (rule: CreateRule) =>
+    runSink({ ...sinkOf('timeouts'), timeoutMs: 2000, spell: SPELL }, rule, 1).figures;
+
+  test('peakInSpell: the most calls in flight as a multiple of those before', () => {
+    expect(measure(() => fixedRule(20)).peakInSpell).toBe(1);
+    expect(measure(changing(32_000, 60)).peakInSpell).toBe(3);
+    expect(measure(changing(20_000, 60)).peakInSpell).toBe(1);
+    expect(measure(changing(41_000, 60)).peakInSpell).toBe(1);
+  });
+
+  test('sentInSpell: calls that were sent in it, and no others', () => {
+    const before = measure(changing(29_000, 0));
+    expect(before).toMatchObject({ sentInSpell: 0 });
+    const { sentInSpell } = measure(() => fixedRule(20));
+    expect(sentInSpell).toBeGreaterThanOrEqual(5 * 20);
+    expect(sentInSpell).toBeLessThanOrEqual(6 * 20);
+  });
+
+  test('without a spell both are 0', () => {
+    const { figures } = runSink(sinkOf('mm20'), () => fixedRule(20), 1);
+    expect(figures).toMatchObject({ sentInSpell: 0, peakInSpell: 0 });
   });
 });
 
@@ -113,7 +236,8 @@ describe('catalogue', () => {
   test('names are unique, and every sink is measured for at least 10 s', () => {
     const names = CATALOGUE.map(({ name }) => name);
     expect(new Set(names).size).toBe(names.length);
-    expect(names.length).toBeGreaterThanOrEqual(36);
+    expect(names.length).toBeGreaterThanOrEqual(90);
+    expect(new Set(CATALOGUE.map(({ kind }) => kind))).toEqual(new Set(SINK_CLASSES));
     for (const sink of CATALOGUE) {
       expect(durationOf(sink) - (sink.measureFromMs ?? 15_000)).toBeGreaterThanOrEqual(10_000);
     }

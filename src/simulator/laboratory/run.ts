@@ -15,7 +15,14 @@ import { type Course, type Figures, INTERVAL_MS, Recorder } from './recorder.ts'
 import type { CreateRule, Rule } from './rule.ts';
 import { network, type Server } from './servers.ts';
 import { constant } from './service-times.ts';
-import { clientsOf, durationOf, type Sink } from './sink.ts';
+import {
+  type Arrivals,
+  type ClientTerms,
+  clientsOf,
+  durationOf,
+  type Sink,
+  termsOf,
+} from './sink.ts';
 
 /** Calls that wait at a client, unless the sink has a bound of its own. */
 const MAX_BACKLOG = 2000;
@@ -41,17 +48,21 @@ export interface Run {
 export function runSink(sink: Sink, createRule: CreateRule, seed: number): Run {
   const timeline = new Timeline();
   const simulation = { timeline, random: seededRandom(seed * 7919 + 13) };
-  const { roundTrip = ROUND_TRIP } = sink;
-  const server = network(simulation, roundTrip, sink.server(simulation));
+  const shared = sink.server(simulation);
   const recorder = new Recorder(sink);
   const clients: Client[] = [];
-  const join = (number: number): void => {
-    const client = new Client({ number, sink, timeline, server, recorder, createRule, seed });
-    clients.push(client);
+  const join = (number: number, terms: ClientTerms): void => {
+    const { roundTrip = sink.roundTrip ?? ROUND_TRIP, neighbour = createRule } = terms;
+    const server = network(simulation, roundTrip, shared);
+    const options = { number, sink, terms, timeline, server, recorder, seed };
+    const client = new Client({ ...options, createRule: neighbour });
+    if (terms.neighbour === undefined) clients.push(client);
     client.start();
+    if (terms.leavesAtMs !== undefined) timeline.scheduleAt(terms.leavesAtMs, () => client.leave());
   };
   for (let number = 0; number < clientsOf(sink); number++) {
-    timeline.scheduleAfter(sink.joinsAtMs?.(number) ?? 0, () => join(number));
+    const terms = termsOf(sink, number);
+    timeline.scheduleAfter(terms.joinsAtMs ?? 0, () => join(number, terms));
   }
 
   const recordInterval = (): void => {
@@ -71,6 +82,7 @@ export function runSink(sink: Sink, createRule: CreateRule, seed: number): Run {
 interface ClientOptions {
   readonly number: number;
   readonly sink: Sink;
+  readonly terms: ClientTerms;
   readonly timeline: Timeline;
   readonly server: Server;
   readonly recorder: Recorder;
@@ -78,8 +90,9 @@ interface ClientOptions {
   readonly seed: number;
 }
 
-/** What the clocks show at the start: servers must not change at the instants that a rule likes. */
-export const clockOf = (seed: number): Millis => CLOCK_RANGE_MS * seededRandom(seed * 613 + 5)();
+/** What a client's clock shows at the start: no two clients agree, and no server changes at the instants that a rule likes. */
+const clockOf = (seed: number, number: number): Millis =>
+  CLOCK_RANGE_MS * seededRandom(seed * 613 + 5 + 7919 * number)();
 
 class Client {
   readonly #options: ClientOptions;
@@ -89,6 +102,7 @@ class Client {
   readonly #aheadMs: Millis;
   #backlog: number;
   #inFlight = 0;
+  #hasLeft = false;
   /** Calls started since `#millisecond`. */
   #started = 0;
   #millisecond: Millis = -1;
@@ -97,9 +111,9 @@ class Client {
 
   constructor(options: ClientOptions) {
     this.#options = options;
-    const { sink, number, seed, createRule } = options;
-    this.#aheadMs = clockOf(seed) + (sink.clockAheadMs?.(number) ?? 0);
-    this.#backlog = sink.arrivals ? 0 : Infinity;
+    const { number, seed, createRule } = options;
+    this.#aheadMs = clockOf(seed, number);
+    this.#backlog = this.#arrivals ? 0 : Infinity;
     // Two streams: arrivals are the same whatever the rule draws.
     const own = (seed * 31 + number) * 104_729;
     this.#arrivalRandom = seededRandom(own + 7);
@@ -107,6 +121,7 @@ class Client {
   }
 
   get limit(): number {
+    if (this.#hasLeft) return 0;
     return this.#rule.limit(this.#clock);
   }
 
@@ -119,10 +134,20 @@ class Client {
     this.#send();
   }
 
+  leave(): void {
+    this.#hasLeft = true;
+  }
+
+  get #arrivals(): Arrivals | undefined {
+    const { sink, terms } = this.#options;
+    return 'arrivals' in terms ? terms.arrivals : sink.arrivals;
+  }
+
   #scheduleArrivals(): void {
     const { sink, timeline } = this.#options;
-    if (sink.arrivals === undefined) return;
-    const { waitMs, count } = sink.arrivals(this.#arrivalRandom, timeline.now);
+    const next = this.#arrivals?.(this.#arrivalRandom, timeline.now);
+    if (next === undefined) return;
+    const { waitMs, count } = next;
     timeline.scheduleAfter(waitMs, () => {
       this.#backlog += count;
       this.#send();
@@ -136,7 +161,7 @@ class Client {
     const { timeline } = this.#options;
     if (timeline.now >= this.#millisecond + 1)
       [this.#millisecond, this.#started] = [timeline.now, 0];
-    while (this.#backlog > 0 && this.#inFlight < MAX_IN_FLIGHT) {
+    while (this.#backlog > 0 && this.#inFlight < MAX_IN_FLIGHT && !this.#hasLeft) {
       const isTooFast = this.#started >= MAX_CALLS_PER_MS;
       const waitMs = isTooFast
         ? this.#millisecond + 1 - timeline.now
@@ -164,7 +189,7 @@ class Client {
   #call(sentAt: Millis): void {
     const { number, timeline, server, recorder, sink } = this.#options;
     const inFlight = ++this.#inFlight;
-    recorder.recordStart(sentAt);
+    recorder.recordStart(number, sentAt);
     let isPending = true;
     const finish = (outcome: Outcome): void => {
       if (!isPending) return; // the reply came after the timeout

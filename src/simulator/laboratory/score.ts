@@ -25,6 +25,7 @@ export interface Measures {
   readonly inFlight: number;
   readonly refused: number;
   readonly sentInSpell: number;
+  readonly peakInSpell: number;
   readonly fairness: number;
 }
 
@@ -67,7 +68,7 @@ export function evaluate(rule: NamedRule, sink: Sink, seeds: readonly number[]):
 }
 
 function measure({ figures }: Run, { figures: best }: Run): Measures {
-  const { refused, sentInSpell, fairness } = figures;
+  const { refused, sentInSpell, peakInSpell, fairness } = figures;
   const goodput = figures.goodput / best.goodput;
   const meanRtt = figures.goodput === 0 ? Infinity : figures.meanRttMs / best.meanRttMs;
   return {
@@ -78,6 +79,7 @@ function measure({ figures }: Run, { figures: best }: Run): Measures {
     inFlight: figures.inFlight / best.inFlight,
     refused,
     sentInSpell,
+    peakInSpell,
     fairness,
   };
 }

@@ -7,10 +7,17 @@ import { fixedRule } from './rule.ts';
 import { runSink } from './run.ts';
 import {
   autoscaled,
+  dropping,
+  failing,
+  holding,
+  losing,
   onCores,
   quadraticContention,
   queueServer,
   quota,
+  refuse,
+  type Server,
+  type Simulation,
   sharingServer,
   universalScalability,
 } from './servers.ts';
@@ -143,6 +150,92 @@ describe('sharingServer', () => {
       sharingServer(simulation, { service: exponential(100), speed: quadraticContention(20, 4) });
     expectNear(figuresOf(20, server).goodput, 200, 0.02);
     expectNear(figuresOf(40, server).goodput, 80, 0.03);
+  });
+});
+
+describe('losing, failing, holding, dropping', () => {
+  interface Answer {
+    readonly sentAt: Millis;
+    readonly at: Millis;
+    readonly reply: string;
+  }
+  /** Sends a call every `everyMs`, `count` in all, to a server whose calls take 100 ms. */
+  function answers(
+    count: number,
+    everyMs: Millis,
+    wrap: (simulation: Simulation, inner: Server) => Server,
+  ): Answer[] {
+    const simulation = { timeline: new Timeline(), random: seededRandom(3) };
+    const options = { workers: Infinity, service: constant(100) };
+    const server = wrap(simulation, queueServer(simulation, options));
+    const replies: Answer[] = [];
+    for (let n = 0; n < count; n++) {
+      const sentAt = n * everyMs;
+      simulation.timeline.scheduleAt(sentAt, () =>
+        server((reply) => replies.push({ sentAt, at: simulation.timeline.now, reply })),
+      );
+    }
+    while (simulation.timeline.runNextInstant());
+    return replies;
+  }
+
+  test('losing: calls that arrive while it holds get no reply, all others theirs', () => {
+    const replies = answers(100, 10, (simulation, inner) =>
+      losing(simulation, (_random, now) => now >= 300 && now < 600, inner),
+    );
+    expect(replies).toHaveLength(70);
+    expect(replies.some(({ sentAt }) => sentAt >= 300 && sentAt < 600)).toBe(false);
+    expect(replies.every(({ sentAt, at }) => at === sentAt + 100)).toBe(true);
+    const chance = answers(10_000, 1, (simulation, inner) =>
+      losing(simulation, (random) => random() < 0.05, inner),
+    );
+    expectNear(10_000 - chance.length, 500, 0.1);
+  });
+
+  test('losing: the call ends with the timeout of its client, and counts as not successful', () => {
+    const server: CreateServer = (simulation) =>
+      losing(simulation, () => true, queueServer(simulation, { workers: 1, service: constant(1) }));
+    const { goodput, refused } = figuresOf(10, server, { timeoutMs: 1000, durationMs: 20_000 });
+    expect({ goodput, refused }).toEqual({ goodput: 0, refused: 1 });
+  });
+
+  test('failing: a part of the replies is `failed`, when the call is done; refusals stay', () => {
+    const replies = answers(10_000, 1, (simulation, inner) => failing(simulation, 0.1, inner));
+    expect(replies).toHaveLength(10_000);
+    expectNear(replies.filter(({ reply }) => reply === 'failed').length, 1000, 0.1);
+    expect(replies.every(({ sentAt, at }) => at === sentAt + 100)).toBe(true);
+    const refused = answers(10, 1, (simulation) =>
+      failing(simulation, 1, (onReply) => refuse(simulation.timeline, onReply)),
+    );
+    expect(refused.map(({ reply }) => reply)).toEqual(new Array(10).fill('busy'));
+  });
+
+  test('failing: a failed call is no success', () => {
+    const server: CreateServer = (simulation) =>
+      failing(
+        simulation,
+        0.1,
+        queueServer(simulation, { workers: Infinity, service: constant(100) }),
+      );
+    const { goodput, meanRttMs } = figuresOf(10, server);
+    expectNear(goodput, 90, 0.02);
+    expect(meanRttMs).toBeCloseTo(100);
+  });
+
+  test('holding: replies of the time come at its end, all others at theirs', () => {
+    const replies = answers(100, 10, (simulation, inner) => holding(simulation, 300, 600, inner));
+    expect(replies).toHaveLength(100);
+    for (const { sentAt, at } of replies) {
+      const doneAt = sentAt + 100;
+      expect(at).toBe(doneAt >= 300 && doneAt < 600 ? 600 : doneAt);
+    }
+  });
+
+  test('dropping: calls beyond the bound get no reply; one that ends makes room', () => {
+    const replies = answers(96, 9, (_simulation, inner) => dropping(5, inner));
+    expect(replies.slice(0, 7).map(({ sentAt }) => sentAt)).toEqual([0, 9, 18, 27, 36, 108, 117]);
+    expect(replies).toHaveLength(40); // 5 of 12
+    expect(replies.every(({ sentAt, at }) => at === sentAt + 100)).toBe(true);
   });
 });
 

@@ -19,8 +19,8 @@ export interface Simulation {
   readonly random: Random;
 }
 
-/** `busy` is a refusal: 429 or 503. */
-export type Reply = 'ok' | 'busy';
+/** `busy` is a refusal, 429 or 503; `failed` is an error of the call. */
+export type Reply = 'ok' | 'busy' | 'failed';
 export type OnReply = (reply: Reply) => void;
 export type Server = (onReply: OnReply) => void;
 
@@ -184,12 +184,44 @@ export const streaming =
     else server(finish);
   };
 
-/** Loses the calls that arrive from one time to another: they end with the client's timeout. */
-export const silent =
-  ({ timeline }: Simulation, fromMs: Millis, toMs: Millis, server: Server): Server =>
+/** Loses the calls for which `isLost` holds when they arrive: they end with the client's timeout. */
+export const losing =
+  (
+    { timeline, random }: Simulation,
+    isLost: (random: Random, now: Millis) => boolean,
+    server: Server,
+  ): Server =>
   (onReply) => {
-    if (timeline.now < fromMs || timeline.now >= toMs) server(onReply);
+    if (!isLost(random, timeline.now)) server(onReply);
   };
+
+/** Replies to a part of the calls that they failed, when they are done. */
+export const failing =
+  ({ random }: Simulation, part: number, server: Server): Server =>
+  (onReply) =>
+    server((reply) => onReply(reply === 'ok' && random() < part ? 'failed' : reply));
+
+/** Holds replies from one time to another, and sends them then. */
+export const holding =
+  ({ timeline }: Simulation, fromMs: Millis, toMs: Millis, server: Server): Server =>
+  (onReply) =>
+    server((reply) => {
+      if (timeline.now < fromMs || timeline.now >= toMs) onReply(reply);
+      else timeline.scheduleAt(toMs, () => onReply(reply));
+    });
+
+/** Loses calls while so many are inside. */
+export function dropping(maxInside: number, server: Server): Server {
+  let inside = 0;
+  return (onReply) => {
+    if (inside >= maxInside) return;
+    inside++;
+    server((reply) => {
+      inside--;
+      onReply(reply);
+    });
+  };
+}
 
 /** Sends each call to one of two servers at random, as a load balancer does. */
 export const balanced =

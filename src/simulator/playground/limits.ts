@@ -82,7 +82,7 @@ const KINDS: Readonly<Record<string, LimitKind>> = {
   },
   adaptive: {
     label: 'adaptive (learnt calls in flight)',
-    fields: { rule: choice('Rule', { knee: 'knee', aimd: 'aimd' }, 'knee') },
+    fields: { rule: choice('Rule', { delay: 'delay', aimd: 'aimd' }, 'delay') },
     limit: ({ rule }) => ({ adaptive: { rule } as never }),
   },
   busy: {

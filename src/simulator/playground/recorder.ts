@@ -1,4 +1,5 @@
 import type { Millis } from '../../core/clock.ts';
+import type { Outcome } from '../../core/decision.ts';
 import { jainIndex, sum } from '../statistics.ts';
 
 /** Intervals of a run, whatever its length. */
@@ -109,11 +110,11 @@ export class Recorder {
   }
 
   /** A call that the server has completed, refused, or that timed out. */
-  end(outcome: 'ok' | 'busy' | 'timeout', rttMs: Millis, now: Millis): void {
+  end(outcome: Outcome, rttMs: Millis, now: Millis): void {
     this.#changeInFlight(-1, now);
     if (outcome === 'busy') this.#totals.refusedByServer++;
     else if (outcome === 'timeout') this.#totals.timedOut++;
-    else {
+    else if (outcome === 'ok') {
       this.#count('completed');
       this.#rttsMs.push(rttMs);
       this.#intervalRttsMs.push(rttMs);

@@ -13,7 +13,7 @@ import { createLimiter } from '../../limiter/limiter.ts';
 import type { Limiter } from '../../limiter/limiter-interface.ts';
 import type { Permit, Refusal } from '../../limiter/permit.ts';
 import { drainMicrotasks } from '../../testing/virtual-clock.ts';
-import type { Server } from '../laboratory/servers.ts';
+import type { Reply, Server } from '../laboratory/servers.ts';
 import { Timeline } from '../timeline.ts';
 import type { Settings } from './fields.ts';
 import { limitOf, SIDES, type Side } from './limits.ts';
@@ -199,7 +199,7 @@ class LimitRun {
     const sentAt = timeline.now;
     this.#recorder.start(client, waitedMs, sentAt);
     let isPending = true;
-    const end = (outcome: 'ok' | 'busy' | 'timeout'): void => {
+    const end = (outcome: Reply | 'timeout'): void => {
       if (!isPending) return; // the reply came after the timeout
       isPending = false;
       this.#recorder.end(outcome, timeline.now - sentAt, timeline.now);

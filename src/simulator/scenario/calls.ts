@@ -1,6 +1,6 @@
 import type { Millis } from '../../core/clock.ts';
 import type { Permit, Refusal } from '../../limiter/permit.ts';
-import type { Server } from '../laboratory/servers.ts';
+import type { Reply, Server } from '../laboratory/servers.ts';
 import type { Timeline } from '../timeline.ts';
 import type { PickNode } from './balancer.ts';
 import {
@@ -188,7 +188,7 @@ export class Calls {
     this.#options.server?.((reply) => call.node.whenRunning(() => this.#reply(call, reply)));
   }
 
-  #reply(call: Call, reply: 'ok' | 'busy'): void {
+  #reply(call: Call, reply: Reply): void {
     if (!call.isOpen) return;
     const { caller, attempts, madeAt } = call;
     this.#endService(call, reply);

@@ -1,0 +1,221 @@
+/**
+ * How the limit is learnt: start, hold, test and join. Each is a step that runs when a call succeeds.
+ *
+ *     knee  = limit × (1 − queue / round trip)      Little's law: that part of the calls in flight does not wait
+ *     limit = knee + headroom                       of every client alike: clients that share a server get equal parts
+ */
+
+import type { Millis } from '../../core/clock.ts';
+import { C } from './constants.ts';
+import type { Key } from './record.ts';
+import { isUsed, openWindow, type Reading, readWindow, wholeOf } from './window.ts';
+
+export const START = 0;
+export const HOLD = 1;
+export const DRAIN = 2;
+/** And its further readings: TEST + 1, … */
+export const TEST = 3;
+
+export const BY_START = 1;
+export const BY_TEST = 2;
+export const BY_RATE = 3;
+export const BY_REFUSAL = 4;
+export const BY_SILENCE = 5;
+
+/** The part of the options that belongs to this member of a pool. */
+export interface Part {
+  readonly initial: number;
+  readonly max: number;
+  /** Delays tests by up to this part of the period. */
+  jitter(): number;
+}
+
+const bounded = (limit: number, { max }: Part): number => Math.min(max, Math.max(1, limit));
+
+/** Calls in flight at the change do not count: they were sent with the old limit. */
+export function change(
+  k: Key,
+  part: Part,
+  limit: number,
+  mode: number,
+  cause: number,
+  now: Millis,
+): void {
+  k.limit = bounded(limit, part);
+  k.mode = mode;
+  k.cause = cause;
+  k.skip = k.inFlight;
+  openWindow(k, now);
+}
+
+export function hold(k: Key, part: Part, limit: number, cause: number, now: Millis): void {
+  change(k, part, limit, HOLD, cause, now);
+  k.anchor = k.limit;
+  k.lowAverage = Number.NaN;
+}
+
+export const isInTest = (k: Key): boolean => k.mode >= DRAIN;
+
+/** Ends a test without a result. */
+export function abandonTest(k: Key, part: Part, cause: number, now: Millis): void {
+  if (isInTest(k)) hold(k, part, k.back, cause, now);
+}
+
+const forgetMean = (k: Key): void => {
+  k.meanAverage = k.meanCalls = 0;
+};
+
+/** Below a knee of a few calls a whole call is too many. */
+export const headroom = (knee: number): number => (C.root * Math.sqrt(knee) * knee) / (knee + 1);
+
+export const kneeOf = (k: Key, queue: Millis, mean: Millis): number =>
+  k.limit * Math.max(0.1, 1 - queue / mean);
+
+function limitFor(k: Key, queue: Millis, mean: Millis): number {
+  const knee = kneeOf(k, queue, mean);
+  return knee + headroom(knee);
+}
+
+/** What the mean is certainly longer than without a queue. */
+function queueOfMean(k: Key, { deviation }: Reading): Millis {
+  const error = deviation * Math.sqrt(1 / k.meanCalls + 2 / C.memory);
+  return Number.isNaN(k.base) ? 0 : k.meanAverage - k.base - C.sigma * error;
+}
+
+// Start
+
+/** Doubles the limit until calls are slower. */
+export function stepStart(k: Key, part: Part, now: Millis): void {
+  if (k.calls < Math.max(C.few / 6, C.rounds * k.limit)) return;
+  if (!isUsed(k)) {
+    openWindow(k, now);
+    return;
+  }
+  const reading = readWindow(k);
+  const { low, error, mean, deviation, calls } = reading;
+  if (Number.isNaN(k.floor)) k.floor = low;
+  if (k.meanCalls === 0) k.meanAverage = mean;
+  k.mean = mean;
+  const meanError = deviation * Math.sqrt(1 / calls + 1 / Math.max(4, k.meanCalls));
+  const slowerBy = Math.max(low - k.floor - 3 * error, mean - k.meanAverage - 3 * meanError);
+  const isSlower = slowerBy > C.slower * mean;
+  if (isSlower && calls < C.few) return; // by chance?
+  if (isSlower || k.limit >= part.max) {
+    const queue = Math.max(0, low - k.floor, mean - k.meanAverage);
+    k.testedAt = now - periodOf(k) / 2;
+    forgetMean(k);
+    hold(k, part, limitFor(k, queue, mean), BY_START, now);
+    return;
+  }
+  k.meanCalls += calls;
+  k.floor += Math.min(C.gain, calls / k.meanCalls) * (low - k.floor);
+  k.meanAverage += ((mean - k.meanAverage) * calls) / k.meanCalls;
+  change(k, part, 2 * k.limit, START, BY_START, now);
+}
+
+// Hold
+
+/** Follows the knee, window by window. */
+export function stepHold(k: Key, part: Part, now: Millis): void {
+  if (k.calls < Math.max(C.few, k.limit)) return;
+  if (now - k.openedAt < Math.max(k.mean, C.second / 4)) return;
+  const reading = readWindow(k);
+  const { low, error } = reading;
+  if (low + 3 * error < k.floor || Number.isNaN(k.floor)) k.floor = low + error;
+  if (isUsed(k)) follow(k, part, reading, now);
+  else openWindow(k, now);
+}
+
+function follow(k: Key, part: Part, reading: Reading, now: Millis): void {
+  const { low, mean, calls } = reading;
+  k.mean = mean;
+  if (isTestDue(k, reading, now)) {
+    beginTest(k, part, Math.max(low, k.lowAverage), now);
+    return;
+  }
+  k.lowAverage = Number.isNaN(k.lowAverage) ? low : k.lowAverage + C.gain * (low - k.lowAverage);
+  k.meanCalls = Math.min(C.memory, k.meanCalls + calls);
+  k.meanAverage += (mean - k.meanAverage) * Math.min(1, calls / k.meanCalls);
+  const queue = Math.max(0, low - k.floor, queueOfMean(k, reading));
+  const want = limitFor(k, queue, mean);
+  const next = k.limit + (want > k.limit ? 1 : C.gain) * (want - k.limit);
+  k.limit = bounded(Math.max(C.step * k.anchor, next), part);
+  k.cause = BY_RATE;
+  openWindow(k, now);
+}
+
+const periodOf = (k: Key): Millis => Math.max(C.period, 10 * C.rtts * k.mean);
+
+/** By time; or others test, and calls are quicker; or the limit wants to fall far. */
+function isTestDue(k: Key, { low, error, mean }: Reading, now: Millis): boolean {
+  if (Number.isNaN(k.lowAverage)) return false;
+  const age = (now - k.testedAt) / periodOf(k);
+  if (age < C.rest) return false;
+  const isQuicker = k.lowAverage - low > C.join * (1 - 0.75 * age) * error + 0.01 * mean;
+  const isFalling = limitFor(k, Math.max(0, low - k.floor), mean) < C.step * k.anchor;
+  return age >= 1 || isQuicker || isFalling;
+}
+
+// Test
+
+function beginTest(k: Key, part: Part, low: Millis, now: Millis): void {
+  k.back = k.limit;
+  k.testedAt = now;
+  const depth = k.unclean > 2 ? C.depth * C.depth : C.depth;
+  change(k, part, depth * k.limit, DRAIN, BY_TEST, now);
+  k.lowAverage = low;
+  k.best = Number.NaN;
+}
+
+export function stepDrain(k: Key, part: Part, now: Millis): void {
+  if (k.inFlight <= wholeOf(k)) change(k, part, k.limit, TEST, BY_TEST, now);
+  else if (now - k.testedAt > (1 + C.rtts) * k.mean) abandonTest(k, part, BY_TEST, now); // long calls: not now
+}
+
+/** Half as many calls: are they quicker? Readings go on while they are: others test too. */
+export function stepTest(k: Key, part: Part, now: Millis): void {
+  const readings = k.mode - TEST;
+  if (k.calls < C.few || now - k.openedAt < (readings > 0 ? 1 : C.rtts) * k.mean) return;
+  if (!isUsed(k)) {
+    abandonTest(k, part, BY_TEST, now);
+    return;
+  }
+  const { low, error, mean } = readWindow(k);
+  const before = k.lowAverage;
+  const queue = before - k.floor;
+  const hasQueue = queue > (C.slower * mean) / 2;
+  const isQuicker = readings === 0 ? before - low < 0.8 * queue : k.best - low > error;
+  if (!(k.best <= low)) [k.best, k.bestMean] = [low, mean];
+  if (hasQueue && isQuicker && k.unclean === 0 && readings + 1 < C.readings) {
+    k.mode++;
+    openWindow(k, now);
+    return;
+  }
+  const removed = hasQueue ? Math.min(1, Math.max(0, (before - k.best) / queue)) : 1;
+  learnFloor(k, removed, error);
+  const { anchor } = k;
+  hold(k, part, k.back, BY_TEST, now);
+  k.testedAt += part.jitter() * periodOf(k);
+  if (k.unclean === 0) return;
+  // The next test comes soon, and until then the limit falls no further.
+  k.testedAt = now - (1 - C.rest) * periodOf(k);
+  k.anchor = Math.max(anchor, k.anchor);
+}
+
+/**
+ * A test that removes the queue shows the floor. One that does not has found the queue of others, or a slower server, or a
+ * longer path: which of them, only further tests can tell.
+ */
+function learnFloor(k: Key, removed: number, error: Millis): void {
+  const isClean = removed > C.clean;
+  k.unclean = isClean ? 0 : k.unclean + 1;
+  const belief = Math.min(1, C.believe * 2 ** k.unclean);
+  const up = isClean ? C.rise : belief * (1 - removed);
+  const isLower = k.best + C.sigma * error < k.floor;
+  const moved = (isLower ? C.gain : k.best < k.floor ? C.rise : up) * (k.best - k.floor);
+  k.floor += moved;
+  const part = k.unclean > 1 ? Math.max(C.rise, up) : C.rise;
+  k.base = Number.isNaN(k.base)
+    ? k.bestMean
+    : k.base + moved + part * (k.bestMean - k.base - moved);
+}
