@@ -203,14 +203,14 @@ describe('createPolicy', () => {
       'adaptive',
       {},
       'initialLimit',
-      'rule, max, initial, decreaseRatio, alpha, deviationScale, slowStart, jitter, partitions, priorities',
+      'rule, max, initial, decreaseRatio, alpha, deviationScale, slowStart, jitter, decreaseOnSilence, partitions, priorities',
       '`initial`',
     ],
     [
       'adaptive',
       AIMD,
       'initialLimit',
-      'rule, max, initial, decreaseRatio, alpha, deviationScale, slowStart, jitter, partitions, priorities',
+      'rule, max, initial, decreaseRatio, alpha, deviationScale, slowStart, jitter, decreaseOnSilence, partitions, priorities',
       '`initial`',
     ],
     ['busy', {}, 'recover', 'recoverValue, recoverRate, max'],
@@ -228,6 +228,7 @@ describe('createPolicy', () => {
     ['deviationScale', 2],
     ['slowStart', true],
     ['jitter', 0.5],
+    ['decreaseOnSilence', false],
   ])('createPolicy: adaptive refuses %s unless its rule is aimd', (option, value) => {
     for (const rule of [{}, { rule: 'knee' }]) {
       const { message } = refusal({ adaptive: { ...rule, [option]: value } });
