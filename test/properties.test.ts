@@ -225,13 +225,16 @@ const aimdSetting = fc
   .record({
     initial: fc.integer({ min: 1, max: 5 }),
     max: fc.integer({ min: 5, max: 12 }),
-    decreaseRatio: fc.constantFrom(0.5, 0.9),
-    slowStart: fc.boolean(),
+    arithmetic: fc.constantFrom(
+      { variant: 'rfc' as const },
+      { decreaseRatio: 0.5, slowStart: true },
+      { decreaseRatio: 0.9 },
+    ),
     jitter: fc.constantFrom(0, 0.5),
     unitMs: fc.constantFrom(20, 500), // 500: several seconds without a reply
   })
-  .map(({ unitMs, ...options }) => ({
-    limit: { adaptive: { rule: 'aimd' as const, ...options } },
+  .map(({ arithmetic, unitMs, ...options }) => ({
+    limit: { adaptive: { rule: 'aimd' as const, ...options, ...arithmetic } },
     unitMs,
   }));
 

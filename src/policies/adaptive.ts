@@ -42,6 +42,7 @@ const AIMD_ONLY = [
   'slowStart',
   'jitter',
   'decreaseOnSilence',
+  'variant',
 ];
 
 export function adaptive(

@@ -1,6 +1,8 @@
 import type { OptionReader } from '../core/options.ts';
 import type { PolicyCapabilities } from './policy.ts';
 
+const VARIANTS = ['vector', 'rfc'] as const;
+
 /** The options of the rule. */
 export interface AimdOptions {
   /** Calls allowed in flight at the start. Default 1. */
@@ -19,6 +21,8 @@ export interface AimdOptions {
   readonly jitter?: number | undefined;
   /** Decrease while calls are in flight and none is answered, before they time out. Default true. */
   readonly decreaseOnSilence?: boolean | undefined;
+  /** Vector's code, or its RFC: judges every call, halves the limit, and lowers one that is not in use. Default vector. */
+  readonly variant?: (typeof VARIANTS)[number] | undefined;
 }
 
 /** Options after their defaults are filled in. */
@@ -34,13 +38,16 @@ export interface AimdTerms extends WithDefaults<AimdOptions> {
 
 const DEFAULT_MAX = 200;
 
+/** The RFC halves, and adds one. */
+const VECTOR_ONLY = ['decreaseRatio', 'slowStart'];
+
 /** Reads the options of the rule, and no others. */
 export function readAimd(reader: OptionReader): AimdTerms {
   const max = reader.integer('max', 1, DEFAULT_MAX);
   const initial = reader.integer('initial', 1, 1);
   if (initial > max)
     reader.report('initial', `at most \`max\` (initial ${initial} exceeds max ${max})`);
-  return {
+  const terms = {
     max,
     initial,
     decreaseRatio: reader.number('decreaseRatio', { above: 0, max: 0.999_999 }, 0.9),
@@ -49,8 +56,12 @@ export function readAimd(reader: OptionReader): AimdTerms {
     slowStart: reader.boolean('slowStart', false),
     jitter: reader.number('jitter', { min: 0, max: 1 }, 0),
     decreaseOnSilence: reader.boolean('decreaseOnSilence', true),
+    variant: reader.oneOf('variant', VARIANTS, 'vector'),
     kind: 'adaptive',
     capabilities: {},
     adjusts: true,
   };
+  for (const name of terms.variant === 'rfc' ? VECTOR_ONLY : [])
+    if (reader.has(name)) reader.report(name, "left out beside `variant: 'rfc'`");
+  return terms;
 }

@@ -346,6 +346,47 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
+  'aimd: variant rfc halves the limit, rounded up': {
+    limit: { adaptive: { rule: 'aimd', variant: 'rfc', initial: 6 } },
+    rows: [
+      [0, 'check 6', 'allow, 0 left'],
+      [100, 'done ok 100'],
+      [200, 'done busy 100'],
+      [200, 'peek', 'limit 3'],
+      [250, 'done busy 100'], // once per round trip
+      [250, 'peek', 'limit 3'],
+      [300, 'done ok 101'], // slower than the mean
+      [300, 'peek', 'limit 2'],
+      [401, 'done busy 100'],
+      [401, 'peek', 'limit 1'],
+    ],
+  },
+
+  'aimd: variant rfc increases to one more than there are calls in flight': {
+    limit: { adaptive: { rule: 'aimd', variant: 'rfc', initial: 5, max: 40 } },
+    rows: [
+      [0, 'check 5', 'allow, 0 left'],
+      [100, 'done ok 100'],
+      [100, 'check 1', 'allow, 0 left'],
+      [200, 'done ok 100'],
+      [200, 'peek', 'limit 6, in flight 4'],
+      [300, 'done ok 100 cost 3'],
+      [300, 'peek', 'limit 5, in flight 1'],
+      [400, 'done ok 100'], // idle: the limit falls
+      [400, 'peek', 'limit 2, in flight 0'],
+    ],
+  },
+
+  'aimd: variant rfc leaves a limit at the maximum, used or not': {
+    limit: { adaptive: { rule: 'aimd', variant: 'rfc', initial: 5, max: 5 } },
+    rows: [
+      [0, 'check 2', 'allow, 3 left'],
+      [100, 'done ok 100'],
+      [200, 'done ok 100'],
+      [200, 'peek', 'limit 5, in flight 0'],
+    ],
+  },
+
   'aimd: a cost above the maximum never fits; one below it fits alone': {
     limit: { adaptive: { rule: 'aimd', max: 10 } },
     rows: [
@@ -570,6 +611,56 @@ describe('aimd', () => {
     );
     expect(Math.min(...limits)).toBeGreaterThan(10);
     expect(limits.at(-1)).toBeGreaterThan(30); // the new round-trip time is the usual one
+  });
+
+  test('aimd: variant rfc follows the pseudo-code of the RFC', () => {
+    for (const [seed, deviationScale] of [
+      [1, 0],
+      [2, 2.5],
+    ] as const) {
+      const random = seededRandom(seed);
+      const max = 12;
+      const key = begin({ variant: 'rfc', initial: 4, max, deviationScale });
+      let [limit, average, variance, nextUpdate, now] = [4, Number.NaN, 0, 0, 0];
+      for (let n = 0; n < 5_000; n++) {
+        now += 60 * random();
+        const { inFlight = 0 } = key.view();
+        if (random() < 0.6)
+          expect(key.check(1, now).verdict).toBe(inFlight < limit ? 'allow' : 'deny');
+        else if (inFlight > 0) {
+          const isBusy = random() < 0.05;
+          const rtt = Math.round(100 + 20 * random() + inFlight);
+          key.settle(now, isBusy ? 'busy' : 'ok', rtt);
+          if (Number.isNaN(average)) {
+            if (!isBusy) [average, nextUpdate] = [rtt, now + rtt];
+            else limit = key.limit(); // the RFC does not say what happens before the first measurement
+            continue;
+          }
+          if (now >= nextUpdate) {
+            const threshold = deviationScale * Math.sqrt(variance);
+            if (isBusy || rtt > average + threshold) limit = Math.floor((limit + 1) / 2);
+            else if (limit < max && rtt <= average) limit = Math.min(inFlight, limit) + 1;
+            nextUpdate = now + average;
+          }
+          if (!isBusy) {
+            const diff = rtt - average;
+            average += 0.4 * diff;
+            variance = 0.6 * (variance + 0.4 * diff * diff);
+          }
+          expect(key.limit(), `call ${n}`).toBe(limit);
+        }
+      }
+    }
+  });
+
+  test('aimd: variant rfc refuses the options that its arithmetic leaves without effect', () => {
+    const create = (options: object) => () => begin({ variant: 'rfc', ...options });
+    expect(create({ decreaseRatio: 0.5 })).toThrow(
+      "expected `adaptive.decreaseRatio` to be left out beside `variant: 'rfc'`, got 0.5",
+    );
+    expect(create({ slowStart: true })).toThrow("left out beside `variant: 'rfc'`");
+    expect(create({ variant: 'RFC' })).toThrow('`adaptive.variant` to be one of vector, rfc');
+    expect(create({ decreaseOnSilence: 1 })).toThrow('`adaptive.decreaseOnSilence`');
   });
 
   test('aimd: a fixed limit writes no number beyond its own', () => {

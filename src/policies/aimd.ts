@@ -21,6 +21,8 @@
  * the calls in flight at a decrease settle before the next one. (Vector ignores back-pressure until a call succeeds.)
  *
  * A decrease cancels nothing: calls in flight finish, and no call starts until enough of them have.
+ * The variant `rfc` has the RFC's arithmetic: each call is a window, a decrease halves, and an increase leads to one more
+ * than the calls in flight.
  */
 
 import type { Millis } from '../core/clock.ts';
@@ -103,7 +105,12 @@ export function measuredConcurrency(
   random: Random,
   capabilities: PolicyCapabilities,
 ): AimdPolicy {
-  const unused = { decreaseRatio: 1, deviationScale: 0, slowStart: false };
+  const unused = {
+    decreaseRatio: 1,
+    deviationScale: 0,
+    slowStart: false,
+    variant: 'vector' as const,
+  };
   const range = { initial: limit, max: limit, adjusts: false, decreaseOnSilence: false };
   const terms = { kind: 'concurrency', capabilities, ...range, ...unused, alpha: 0.4, jitter: 0 };
   return controlLoop(terms, random, UNDIVIDED);
@@ -116,6 +123,7 @@ export function controlLoop(
 ): AimdPolicy {
   const { kind, capabilities, initial, max, decreaseRatio, alpha, deviationScale } = terms;
   const { slowStart, jitter, adjusts, decreaseOnSilence } = terms;
+  const isRfc = terms.variant === 'rfc';
   const width = adjusts ? WIDTH : FIXED_WIDTH;
   // An alpha above 0.4 smooths the mean less, and underestimates the variance.
   const riseDeviations = RISE_DEVIATIONS * Math.max(1, Math.sqrt((1.5 * alpha) / (1 - alpha)));
@@ -135,22 +143,24 @@ export function controlLoop(
     state[i + RTT_VARIANCE] = (1 - alpha) * (state[i + RTT_VARIANCE] + diff * alpha * diff);
   };
 
-  const increased = (state: State, i: number): number => {
+  const increased = (state: State, i: number, cost: number): number => {
     const limit = state[i + LIMIT];
+    if (isRfc) return Math.min(state[i + IN_FLIGHT] + cost, limit) + 1;
     return Math.min(cap, slowStart && state[i + IN_SLOW_START] === 1 ? limit * 2 : limit + 1);
   };
 
-  const adjust = (state: State, i: number, mean: Millis | undefined): void => {
+  const adjust = (state: State, i: number, mean: Millis | undefined, cost: number): void => {
     const limit = state[i + LIMIT];
     const band = deviationScale * Math.sqrt(state[i + RTT_VARIANCE]);
     const hasBackPressure = state[i + BACK_PRESSURE] === 1;
     const isFast = mean !== undefined && mean <= state[i + MEAN_RTT];
-    const isSlow = (mean ?? 0) >= state[i + MEAN_RTT] + band;
-    const hasRisen = followUsual(state, i);
-    const isReached = state[i + LIMIT_REACHED] === 1;
+    const threshold = state[i + MEAN_RTT] + band;
+    const isSlow = isRfc ? (mean ?? 0) > threshold : (mean ?? 0) >= threshold;
+    const hasRisen = !isRfc && followUsual(state, i);
+    const isReached = isRfc || state[i + LIMIT_REACHED] === 1;
 
     if (limit < cap && isReached && !hasBackPressure && isFast && !hasRisen) {
-      state[i + LIMIT] = increased(state, i);
+      state[i + LIMIT] = increased(state, i, cost);
       // More calls in a queue are slower in proportion: that is no rise.
       if (state[i + MEAN_RTT] <= state[i + USUAL_RTT])
         state[i + USUAL_RTT] *= state[i + LIMIT] / limit;
@@ -178,7 +188,8 @@ export function controlLoop(
   };
 
   const decrease = (state: State, i: number): void => {
-    state[i + LIMIT] = Math.max(1, Math.floor(state[i + LIMIT] * decreaseRatio));
+    const limit = state[i + LIMIT];
+    state[i + LIMIT] = Math.max(1, Math.floor(isRfc ? (limit + 1) / 2 : limit * decreaseRatio));
     state[i + IN_SLOW_START] = 0;
   };
 
@@ -224,12 +235,16 @@ export function controlLoop(
       }
       state[i + MEAN_RTT] = mean;
       scheduleAdjust(state, i, now);
-    } else if (now >= state[i + NEXT_ADJUST_AT]) {
-      if (adjusts) adjust(state, i, mean);
-      if (mean !== undefined) learn(state, i, mean);
-      scheduleAdjust(state, i, now);
-      openWindow(state, i);
+      if (isRfc) openWindow(state, i);
+      return;
     }
+    const isDue = now >= state[i + NEXT_ADJUST_AT];
+    if (!isDue && !isRfc) return;
+    if (isDue && adjusts) adjust(state, i, mean, cost);
+    if (isDue && isRfc) scheduleAdjust(state, i, now); // by the mean before this call
+    if (mean !== undefined) learn(state, i, mean);
+    if (!isRfc) scheduleAdjust(state, i, now);
+    openWindow(state, i);
   };
 
   const record = (state: State, i: number, outcome: Outcome, rttMs: Millis | undefined): void => {

@@ -203,14 +203,14 @@ describe('createPolicy', () => {
       'adaptive',
       {},
       'initialLimit',
-      'rule, max, initial, decreaseRatio, alpha, deviationScale, slowStart, jitter, decreaseOnSilence, partitions, priorities',
+      'rule, max, initial, decreaseRatio, alpha, deviationScale, slowStart, jitter, decreaseOnSilence, variant, partitions, priorities',
       '`initial`',
     ],
     [
       'adaptive',
       AIMD,
       'initialLimit',
-      'rule, max, initial, decreaseRatio, alpha, deviationScale, slowStart, jitter, decreaseOnSilence, partitions, priorities',
+      'rule, max, initial, decreaseRatio, alpha, deviationScale, slowStart, jitter, decreaseOnSilence, variant, partitions, priorities',
       '`initial`',
     ],
     ['busy', {}, 'recover', 'recoverValue, recoverRate, max'],
@@ -229,11 +229,12 @@ describe('createPolicy', () => {
     ['slowStart', true],
     ['jitter', 0.5],
     ['decreaseOnSilence', false],
+    ['variant', 'vector'],
   ])('createPolicy: adaptive refuses %s unless its rule is aimd', (option, value) => {
     for (const rule of [{}, { rule: 'knee' }]) {
       const { message } = refusal({ adaptive: { ...rule, [option]: value } });
       const expected = `expected \`limit.adaptive.${option}\` to be beside \`rule: 'aimd'\``;
-      expect(message).toBe(`${expected}, got ${value}`);
+      expect(message).toBe(`${expected}, got ${JSON.stringify(value)}`);
     }
     expect(createPolicy({ adaptive: { ...AIMD, [option]: value } }, seededRandom(1)).kind).toBe(
       'adaptive',
