@@ -224,7 +224,7 @@ describe('docs/reference/limits.md', () => {
   const sourceOf = (file: string) => readFileSync(`src/policies/${file}`, 'utf8');
   const OPTIONS = /export interface \w+Options(?: extends [^{]*)? \{([\s\S]*?)\n\}/;
   const policies = readdirSync('src/policies')
-    .filter((file) => file.endsWith('.ts') && file !== 'aimd.ts') // a rule of adaptive
+    .filter((file) => file.endsWith('.ts') && file !== 'aimd-options.ts') // a rule of adaptive
     .filter((file) => OPTIONS.test(sourceOf(file)));
 
   test('has a section for every policy', () => {
@@ -236,7 +236,7 @@ describe('docs/reference/limits.md', () => {
   test.each(policies)('documents every option of %s', (file) => {
     const kind = file.replace('.ts', '');
     const section = page.split(/^## /m).find((part) => part.startsWith(`${kind}:`)) ?? '';
-    const source = kind === 'adaptive' ? ['aimd.ts', file] : [file];
+    const source = kind === 'adaptive' ? ['aimd-options.ts', file] : [file];
     const options = source.flatMap((name) => {
       const [, body = ''] = OPTIONS.exec(sourceOf(name)) ?? [];
       return [...body.matchAll(/readonly (\w+)\??:/g)].map(([, option]) => option);

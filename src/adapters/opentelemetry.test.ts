@@ -82,7 +82,8 @@ describe('instrument', () => {
       'sluice.evicted_keys api': 0,
       'sluice.memory api': bytes,
       'sluice.wait.duration api': { count: 1, sum: 0.2 },
-      'sluice.rtt.duration api': { count: 1, sum: 0.03 },
+      'sluice.rtt.duration api ok': { count: 1, sum: 0.03 },
+      'sluice.rtt.duration api busy': { count: 1, sum: 0.005 },
     });
   });
 
@@ -92,7 +93,7 @@ describe('instrument', () => {
     instrument(api, { meter });
     for (const rttMs of [0.4, 1, 1.1, 99, 70_000]) api.settle('db', { rttMs });
     const { boundsMs, counts } = api.stats().rttMs;
-    expect((await collect())['sluice.rtt.duration api']).toMatchObject({
+    expect((await collect())['sluice.rtt.duration api ok']).toMatchObject({
       buckets: { boundaries: boundsMs.map((ms) => ms / 1000), counts },
     });
   });

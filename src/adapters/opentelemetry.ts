@@ -15,6 +15,7 @@ import {
   metrics,
   type Observable,
 } from '@opentelemetry/api';
+import { OUTCOMES } from '../core/decision.ts';
 import { isRecord, OptionReader } from '../core/options.ts';
 import {
   type AnyLimiter,
@@ -83,17 +84,21 @@ function createObservable(meter: Meter, { name, kind, unit, help }: Metric): Obs
 
 /** The values that the limiter's own histograms and the exporter for Prometheus count. */
 function recordHistograms(meter: Meter, limiters: readonly AnyLimiter[]): (() => void)[] {
-  const recorders = HISTOGRAM_METRICS.map(({ name, unit, help, bounds, valueIn }) => {
+  const recorders = HISTOGRAM_METRICS.map(({ name, unit, help, bounds, isByOutcome, valueIn }) => {
     const advice = { explicitBucketBoundaries: [...bounds] };
     const options = { description: help, ...(unit && { unit }), advice };
-    return { valueIn, histogram: meter.createHistogram(name, options) };
+    return { isByOutcome, valueIn, histogram: meter.createHistogram(name, options) };
   });
   return limiters.map((limiter) => {
-    const labels = { limit: labelName(limiter.name) };
+    const limit = labelName(limiter.name);
+    const labels = { limit };
+    const labelsByOutcome = OUTCOMES.map((outcome) => ({ limit, outcome }));
     return limiter.on((event) => {
-      for (const { valueIn, histogram } of recorders) {
+      const byOutcome =
+        event.type === 'settled' ? labelsByOutcome[OUTCOMES.indexOf(event.outcome)] : labels;
+      for (const { isByOutcome, valueIn, histogram } of recorders) {
         const value = valueIn(event);
-        if (value !== undefined) histogram.record(value, labels);
+        if (value !== undefined) histogram.record(value, isByOutcome ? byOutcome : labels);
       }
     });
   });

@@ -312,7 +312,8 @@ describe('limiter: status, events and counters', () => {
     if (permit.verdict === 'allow') permit.settle();
     api.tryAcquire('x');
     api.takeUpTo('x', 5);
-    const { waitMs, rttMs, ...stats } = api.stats();
+    api.settle('x', { outcome: 'timeout', rttMs: 2000 });
+    const { waitMs, rttMs, unsuccessfulRttMs, ...stats } = api.stats();
     expect(stats).toMatchObject({
       allowed: 2,
       waited: 1,
@@ -324,6 +325,12 @@ describe('limiter: status, events and counters', () => {
     expect(waitMs).toMatchObject({ count: 1, sumMs: 1000 });
     expect(waitMs.counts[waitMs.boundsMs.indexOf(1000)]).toBe(1);
     expect(rttMs.counts[rttMs.boundsMs.indexOf(10)]).toBe(1);
+    expect(unsuccessfulRttMs).toMatchObject({
+      busy: { count: 0 },
+      timeout: { count: 1, sumMs: 2000 },
+      failed: { count: 0 },
+      ignored: { count: 0 },
+    });
   });
 
   test('peek: returns the decision, changes nothing and is not counted', () => {

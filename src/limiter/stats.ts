@@ -72,6 +72,8 @@ export interface CounterSnapshot {
   readonly waitMs: Histogram;
   /** Round-trip time of the calls settled as ok. */
   readonly rttMs: Histogram;
+  /** Round-trip time of the calls with any other outcome. */
+  readonly unsuccessfulRttMs: Readonly<Record<Exclude<Outcome, 'ok'>, Histogram>>;
 }
 
 const ALLOWED = 0;
@@ -87,7 +89,7 @@ export class Counters {
   readonly #totals = new Float64Array(8);
   readonly #settledByOutcome = new Float64Array(OUTCOMES.length);
   readonly #waitHistogram = new BucketCounter(HISTOGRAM_BOUNDS_MS);
-  readonly #rttHistogram = new BucketCounter(HISTOGRAM_BOUNDS_MS);
+  readonly #rttByOutcome = OUTCOMES.map(() => new BucketCounter(HISTOGRAM_BOUNDS_MS));
   readonly #deniedByRule = new Map<string, { count: number }>();
 
   get denied(): number {
@@ -132,8 +134,9 @@ export class Counters {
   }
 
   recordSettled(outcome: Outcome, rttMs: Millis | undefined): void {
-    this.#settledByOutcome[OUTCOMES.indexOf(outcome)]++;
-    if (outcome === 'ok' && rttMs !== undefined) this.#rttHistogram.add(rttMs);
+    const n = OUTCOMES.indexOf(outcome);
+    this.#settledByOutcome[n]++;
+    if (rttMs !== undefined) this.#rttByOutcome[n].add(rttMs);
   }
 
   snapshot(): CounterSnapshot {
@@ -142,6 +145,9 @@ export class Counters {
     const settled = Object.fromEntries(
       OUTCOMES.map((name, n) => [name, this.#settledByOutcome[n]]),
     );
+    const { ok: rttMs, ...unsuccessfulRttMs } = Object.fromEntries(
+      OUTCOMES.map((name, n) => [name, toHistogram(this.#rttByOutcome[n])]),
+    ) as Record<Outcome, Histogram>;
     return {
       allowed,
       waited,
@@ -156,7 +162,8 @@ export class Counters {
         [...this.#deniedByRule].map(([rule, { count }]) => [rule, count]),
       ),
       waitMs: toHistogram(this.#waitHistogram),
-      rttMs: toHistogram(this.#rttHistogram),
+      rttMs,
+      unsuccessfulRttMs,
     };
   }
 }

@@ -9,7 +9,8 @@
 
 import { OptionReader } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
-import { type AimdOptions, controlLoop, readAimd } from './aimd.ts';
+import { controlLoop } from './aimd.ts';
+import { type AimdOptions, readAimd } from './aimd-options.ts';
 import { delay } from './delay/delay.ts';
 import type { InFlightPolicy } from './partitions.ts';
 import { UNDIVIDED } from './policy.ts';
@@ -34,7 +35,14 @@ export interface AdaptiveOptions extends Omit<AimdOptions, 'initial' | 'max'> {
 /** For a service that never queues. */
 const DEFAULT_MAX = 1000;
 
-const AIMD_ONLY = ['decreaseRatio', 'alpha', 'deviationScale', 'slowStart'];
+const AIMD_ONLY = [
+  'decreaseRatio',
+  'alpha',
+  'deviationScale',
+  'slowStart',
+  'decreaseOnSilence',
+  'variant',
+];
 
 export function adaptive(
   options: AdaptiveOptions,

@@ -4,7 +4,9 @@ import { runScenarios, type Scenario } from '../../test/support/scenario.ts';
 import type { Outcome } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { seededRandom } from '../core/random.ts';
-import { type AimdOptions, aimd } from './aimd.ts';
+import { aimd } from './aimd.ts';
+import type { AimdOptions } from './aimd-options.ts';
+import { concurrency } from './concurrency.ts';
 
 const noChance = (): number => {
   throw new Error('random must not be called');
@@ -244,6 +246,147 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
+  'aimd: silence decreases the limit to one, before any call has timed out': {
+    limit: { adaptive: { rule: 'aimd', initial: 40 } },
+    rows: [
+      [0, 'check 40', 'allow, 0 left'],
+      [100, 'done ok 100'],
+      [100, 'check 1', 'allow, 0 left'], // from here on no call is answered
+      [1_099, 'check 1', 'deny, when settled'],
+      [1_099, 'peek', 'limit 40'],
+      [1_100, 'check 1', 'deny, when settled'],
+      [1_100, 'peek', 'limit 36, in flight 40'],
+      [1_200, 'check 1', 'deny, when settled'],
+      [1_200, 'peek', 'limit 32'],
+      [4_100, 'check 1', 'deny, when settled'], // the next check counts all of the silence
+      [4_100, 'peek', 'limit 1, in flight 40'],
+    ],
+  },
+
+  'aimd: silence decreases the limit of a service that has never answered': {
+    limit: { adaptive: { rule: 'aimd', initial: 50 } },
+    rows: [
+      [0, 'check 50', 'allow, 0 left'],
+      [999, 'check 1', 'deny, when settled'],
+      [999, 'peek', 'limit 50'],
+      [4_500, 'check 1', 'deny, when settled'],
+      [4_500, 'peek', 'limit 1, in flight 50'],
+    ],
+  },
+
+  'aimd: a timeout counts the silence before it, although no check was refused': {
+    limit: { adaptive: { rule: 'aimd', initial: 40 } },
+    rows: [
+      [0, 'check 40', 'allow, 0 left'],
+      [30_000, 'done timeout 30000'],
+      [30_000, 'peek', 'limit 1, in flight 39'],
+    ],
+  },
+
+  'aimd: calls that time out do not end a silence, a reply does': {
+    limit: { adaptive: { rule: 'aimd', initial: 40 } },
+    rows: [
+      [0, 'check 40', 'allow, 0 left'],
+      [900, 'done ignored'],
+      [900, 'check 1', 'allow, 0 left'],
+      [1_000, 'check 1', 'deny, when settled'],
+      [1_000, 'peek', 'limit 36'],
+      [1_050, 'done failed'],
+      [2_000, 'check 1', 'deny, when settled'],
+      [2_999, 'check 1', 'deny, when settled'],
+      [2_999, 'peek', 'limit 36'],
+      [3_000, 'check 1', 'deny, when settled'],
+      [3_000, 'peek', 'limit 32'],
+    ],
+  },
+
+  'aimd: silence is four mean round trips, if that is longer than a second': {
+    limit: { adaptive: { rule: 'aimd', initial: 40 } },
+    rows: [
+      [0, 'check 40', 'allow, 0 left'],
+      [2_000, 'done ok 2000'],
+      [2_000, 'check 1', 'allow, 0 left'],
+      [9_999, 'check 1', 'deny, when settled'],
+      [9_999, 'peek', 'limit 40, rtt 2000'],
+      [10_000, 'check 1', 'deny, when settled'],
+      [10_000, 'peek', 'limit 36'],
+    ],
+  },
+
+  'aimd: a limit that is not reached shows no silence, however long a call lasts': {
+    limit: { adaptive: { rule: 'aimd', initial: 40 } },
+    rows: [
+      [0, 'check 1', 'allow, 39 left'], // a stream
+      [30_000, 'check 39', 'allow, 0 left'],
+      [30_000, 'check 1', 'deny, when settled'],
+      [30_999, 'check 1', 'deny, when settled'],
+      [30_999, 'peek', 'limit 40'],
+    ],
+  },
+
+  'aimd: a silence before an idle minute decreases nothing after it': {
+    limit: { adaptive: { rule: 'aimd', initial: 40 } },
+    rows: [
+      [0, 'check 40', 'allow, 0 left'],
+      [500, 'done ignored cost 40'],
+      [100_000, 'check 40', 'allow, 0 left'],
+      [100_000, 'check 1', 'deny, when settled'],
+      [100_000, 'peek', 'limit 40'],
+    ],
+  },
+
+  'aimd: decreaseOnSilence false: only a settled call adjusts the limit': {
+    limit: { adaptive: { rule: 'aimd', initial: 40, decreaseOnSilence: false } },
+    rows: [
+      [0, 'check 40', 'allow, 0 left'],
+      [60_000, 'check 1', 'deny, when settled'],
+      [60_000, 'peek', 'limit 40'],
+      [60_000, 'done timeout 60000'],
+      [60_000, 'peek', 'limit 36'],
+    ],
+  },
+
+  'aimd: variant rfc halves the limit, rounded up': {
+    limit: { adaptive: { rule: 'aimd', variant: 'rfc', initial: 6 } },
+    rows: [
+      [0, 'check 6', 'allow, 0 left'],
+      [100, 'done ok 100'],
+      [200, 'done busy 100'],
+      [200, 'peek', 'limit 3'],
+      [250, 'done busy 100'], // once per round trip
+      [250, 'peek', 'limit 3'],
+      [300, 'done ok 101'], // slower than the mean
+      [300, 'peek', 'limit 2'],
+      [401, 'done busy 100'],
+      [401, 'peek', 'limit 1'],
+    ],
+  },
+
+  'aimd: variant rfc increases to one more than there are calls in flight': {
+    limit: { adaptive: { rule: 'aimd', variant: 'rfc', initial: 5, max: 40 } },
+    rows: [
+      [0, 'check 5', 'allow, 0 left'],
+      [100, 'done ok 100'],
+      [100, 'check 1', 'allow, 0 left'],
+      [200, 'done ok 100'],
+      [200, 'peek', 'limit 6, in flight 4'],
+      [300, 'done ok 100 cost 3'],
+      [300, 'peek', 'limit 5, in flight 1'],
+      [400, 'done ok 100'], // idle: the limit falls
+      [400, 'peek', 'limit 2, in flight 0'],
+    ],
+  },
+
+  'aimd: variant rfc leaves a limit at the maximum, used or not': {
+    limit: { adaptive: { rule: 'aimd', variant: 'rfc', initial: 5, max: 5 } },
+    rows: [
+      [0, 'check 2', 'allow, 3 left'],
+      [100, 'done ok 100'],
+      [200, 'done ok 100'],
+      [200, 'peek', 'limit 5, in flight 0'],
+    ],
+  },
+
   'aimd: a cost above the maximum never fits; one below it fits alone': {
     limit: { adaptive: { rule: 'aimd', max: 10 } },
     rows: [
@@ -439,9 +582,103 @@ describe('aimd', () => {
     expect(key.limit()).toBe(9);
   });
 
+  /** The limit after windows with these round trips, in which it is reached. */
+  const limitsAfter = (rtts: readonly number[], limit = 40): number[] => {
+    const key = begin({ initial: limit, max: limit });
+    let now = 0;
+    return rtts.map((rttMs) => {
+      const cost = key.limit();
+      key.check(cost, now);
+      now += rttMs;
+      key.settle(now, 'ok', rttMs, cost);
+      return key.limit();
+    });
+  };
+  const noisy = (n: number): number => 100 + 10 * Math.sin(n * n);
+
+  test('aimd: round trips that keep rising decrease the limit to one', () => {
+    const rising = (n: number): number => noisy(n) * 1.02 ** Math.max(0, n - 20);
+    const limits = limitsAfter(Array.from({ length: 300 }, (_, n) => rising(n)));
+    expect(limits[19]).toBeGreaterThan(30);
+    expect(Math.min(...limits)).toBe(1);
+    expect(Math.max(...limits.slice(200))).toBeLessThanOrEqual(5);
+  });
+
+  test('aimd: calls that take twice as long from one call to the next do not bring the limit to one', () => {
+    const limits = limitsAfter(
+      Array.from({ length: 100 }, (_, n) => noisy(n) * (n < 20 ? 1 : 2)),
+      60,
+    );
+    expect(Math.min(...limits)).toBeGreaterThan(10);
+    expect(limits.at(-1)).toBeGreaterThan(30); // the new round-trip time is the usual one
+  });
+
+  test('aimd: variant rfc follows the pseudo-code of the RFC', () => {
+    for (const [seed, deviationScale] of [
+      [1, 0],
+      [2, 2.5],
+    ] as const) {
+      const random = seededRandom(seed);
+      const max = 12;
+      const key = begin({ variant: 'rfc', initial: 4, max, deviationScale });
+      let [limit, average, variance, nextUpdate, now] = [4, Number.NaN, 0, 0, 0];
+      for (let n = 0; n < 5_000; n++) {
+        now += 60 * random();
+        const { inFlight = 0 } = key.view();
+        if (random() < 0.6)
+          expect(key.check(1, now).verdict).toBe(inFlight < limit ? 'allow' : 'deny');
+        else if (inFlight > 0) {
+          const isBusy = random() < 0.05;
+          const rtt = Math.round(100 + 20 * random() + inFlight);
+          key.settle(now, isBusy ? 'busy' : 'ok', rtt);
+          if (Number.isNaN(average)) {
+            if (!isBusy) [average, nextUpdate] = [rtt, now + rtt];
+            else limit = key.limit(); // the RFC does not say what happens before the first measurement
+            continue;
+          }
+          if (now >= nextUpdate) {
+            const threshold = deviationScale * Math.sqrt(variance);
+            if (isBusy || rtt > average + threshold) limit = Math.floor((limit + 1) / 2);
+            else if (limit < max && rtt <= average) limit = Math.min(inFlight, limit) + 1;
+            nextUpdate = now + average;
+          }
+          if (!isBusy) {
+            const diff = rtt - average;
+            average += 0.4 * diff;
+            variance = 0.6 * (variance + 0.4 * diff * diff);
+          }
+          expect(key.limit(), `call ${n}`).toBe(limit);
+        }
+      }
+    }
+  });
+
+  test('aimd: variant rfc refuses the options that its arithmetic leaves without effect', () => {
+    const create = (options: object) => () => begin({ variant: 'rfc', ...options });
+    expect(create({ decreaseRatio: 0.5 })).toThrow(
+      "expected `adaptive.decreaseRatio` to be left out beside `variant: 'rfc'`, got 0.5",
+    );
+    expect(create({ slowStart: true })).toThrow("left out beside `variant: 'rfc'`");
+    expect(create({ variant: 'RFC' })).toThrow('`adaptive.variant` to be one of vector, rfc');
+    expect(create({ decreaseOnSilence: 1 })).toThrow('`adaptive.decreaseOnSilence`');
+  });
+
+  test('aimd: a fixed limit writes no number beyond its own', () => {
+    const { width, check, settle, init, recordAttempt } = concurrency(2, noChance);
+    const state = new Float64Array(2 * width).fill(7, width);
+    init(state, 0, 0);
+    for (let now = 0; now < 100_000; now += 500) {
+      for (let n = 0; n < 3; n++) check(state, 0, 1, now);
+      recordAttempt(state, 0, 'ok', now);
+      const outcome = (['ok', 'timeout', 'busy'] as const)[now % 3];
+      settle(state, 0, { outcome, cost: 1, dueAt: 0, rttMs: now / 10 }, now);
+    }
+    expect(state.subarray(width).every((number) => number === 7)).toBe(true);
+  });
+
   // A sink that is down from the start: no round trip is ever measured.
   test('aimd: rounds of timeouts alone bring the limit down to one', () => {
-    const key = begin({ initial: 50 });
+    const key = begin({ initial: 50, decreaseOnSilence: false });
     const limits: number[] = [];
     for (let round = 1; round <= 25; round++) {
       const sent = key.limit();
@@ -587,6 +824,12 @@ describe('aimd', () => {
     key.settle(300, 'busy', 100, 0);
     expect(key.limit()).toBe(1); // a new key would allow two
     expect([forgetAt(), evictAt()]).toEqual([Infinity, 60_400]); // after an idle minute
+
+    const refused = begin({ initial: 10 });
+    refused.check(1);
+    refused.check(10); // denied: from here on a reply is expected
+    refused.settle(100, 'ignored');
+    expect(refused.policy.removableAt(refused.state, 0)).toBe(Infinity);
   });
 
   test('aimd: a key that may have been evicted after a decrease starts at one', () => {

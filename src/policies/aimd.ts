@@ -12,17 +12,24 @@
  * - Increase by one if the limit was reached, without back-pressure, and the window was no slower than the mean.
  * - Decrease to `decreaseRatio` on back-pressure, or if the window's mean is `deviationScale` deviations above.
  *
+ * Two causes of a decrease are not in Vector's code, but in its RFC:
+ *
+ * - Rise: the moving mean follows RTTs that rise slowly. A usual RTT follows 64 times as slowly and shows the rise.
+ * - Silence: the limit is reached and no call is answered. A check that is refused notices it, before calls time out.
+ *
  * Before the first success there is no mean RTT to set the pace. Back-pressure then decreases the limit once per round:
  * the calls in flight at a decrease settle before the next one. (Vector ignores back-pressure until a call succeeds.)
  *
  * A decrease cancels nothing: calls in flight finish, and no call starts until enough of them have.
- * Only a settled call adjusts the limit: without an outcome there is nothing to learn.
+ * The variant `rfc` has the RFC's arithmetic: each call is a window, a decrease halves, and an increase leads to one more
+ * than the calls in flight.
  */
 
 import type { Millis } from '../core/clock.ts';
 import { allow, deny, NEVER, type Outcome, WHEN_SETTLED } from '../core/decision.ts';
 import { OptionReader } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
+import { type AimdOptions, type AimdTerms, readAimd } from './aimd-options.ts';
 import { requireCost } from './cost.ts';
 import type { InFlightPolicy } from './partitions.ts';
 import {
@@ -33,40 +40,25 @@ import {
   UNDIVIDED,
 } from './policy.ts';
 
-/** The options of the rule. */
-export interface AimdOptions {
-  /** Calls allowed in flight at the start. Default 1. */
-  readonly initial?: number | undefined;
-  /** Upper bound of the limit. Default 200. */
-  readonly max?: number | undefined;
-  /** What a decrease leaves of the limit. Nearer to 1 is gentler. Default 0.9. */
-  readonly decreaseRatio?: number | undefined;
-  /** Weight of the newest window in the moving mean (EWMA). Larger follows faster. Default 0.4. */
-  readonly alpha?: number | undefined;
-  /** How many deviations above the mean count as slower. Larger tolerates more. Default 2.5. */
-  readonly deviationScale?: number | undefined;
-  /** Double instead of adding one, until the first decrease. Default false. */
-  readonly slowStart?: boolean | undefined;
-  /** Delay each adjustment by up to this part of the mean RTT, so that clients do not adjust in step. Default 0. */
-  readonly jitter?: number | undefined;
-}
-
-/** Options after their defaults are filled in. */
-type WithDefaults<Options> = { readonly [name in keyof Options]-?: NonNullable<Options[name]> };
-
-/** The numbers of the control loop. */
-export interface AimdTerms extends WithDefaults<AimdOptions> {
-  readonly kind: string;
-  readonly capabilities: PolicyCapabilities;
-  /** False: measures, but never moves the limit. */
-  readonly adjusts: boolean;
-}
-
 /**
  * Means are rounded to a microsecond. No timer measures finer, and without it a mean of equal numbers
  * can exceed them by a rounding error, which would count as slower.
  */
 const roundToMicros = (ms: Millis): Millis => Math.round(ms * 1000) / 1000;
+
+/** A rise: the mean RTT is above the usual RTT by this part of it, and by so many deviations. */
+const RISE = 0.5;
+const RISE_DEVIATIONS = 2;
+/** A mean of more than so many times the usual RTT has jumped. The new RTT is the usual one, as for the moving mean. */
+const JUMP = 3;
+/** The usual RTT follows a slower mean with this part of `alpha`. At first it is the mean, and slows down with each window. */
+const SLOW_PACE = 1 / 64;
+const WARM_UP = 0.8;
+
+/** Silence: no reply for so long, and for so many mean RTTs. Then each further part of that time is one decrease. */
+const MIN_SILENCE_MS = 1000;
+const SILENT_RTTS = 4;
+const SILENCE_STEPS = 10;
 
 /** What was learnt about a service that has not been called for this long is dropped. */
 const STALE_MS = 60_000;
@@ -82,7 +74,12 @@ const RTT_VARIANCE = 7;
 const NEXT_ADJUST_AT = 8;
 const IN_SLOW_START = 9; //  1 until the first decrease
 const ROUND_LEFT = 10; //    before the first measurement: calls that were in flight at the last decrease
-const WIDTH = 11;
+const FIXED_WIDTH = 11; //   the numbers of a limit that does not adjust
+const USUAL_RTT = 11;
+const LIMIT_BEFORE_RISE = 12;
+const USUAL_PACE = 13; //    weight of the mean in the usual RTT, at least
+const OVERDUE_AT = 14; //    when silence next decreases the limit; 0: not reached since the last reply
+const WIDTH = 15;
 
 export interface AimdPolicy extends InFlightPolicy {
   /**
@@ -93,28 +90,6 @@ export interface AimdPolicy extends InFlightPolicy {
 
   /** The mean RTT of this window so far, and whether the next settle at `now` will adjust the limit. */
   currentWindow(state: State, i: number, now: Millis): { meanMs: Millis | undefined; due: boolean };
-}
-
-const DEFAULT_MAX = 200;
-
-/** Reads the options of the rule, and no others. */
-export function readAimd(reader: OptionReader): AimdTerms {
-  const max = reader.integer('max', 1, DEFAULT_MAX);
-  const initial = reader.integer('initial', 1, 1);
-  if (initial > max)
-    reader.report('initial', `at most \`max\` (initial ${initial} exceeds max ${max})`);
-  return {
-    max,
-    initial,
-    decreaseRatio: reader.number('decreaseRatio', { above: 0, max: 0.999_999 }, 0.9),
-    alpha: reader.number('alpha', { above: 0, max: 1 }, 0.4),
-    deviationScale: reader.number('deviationScale', { min: 0 }, 2.5),
-    slowStart: reader.boolean('slowStart', false),
-    jitter: reader.number('jitter', { min: 0, max: 1 }, 0),
-    kind: 'adaptive',
-    capabilities: {},
-    adjusts: true,
-  };
 }
 
 export function aimd(options: AimdOptions, random: Random, path = 'adaptive'): AimdPolicy {
@@ -130,8 +105,13 @@ export function measuredConcurrency(
   random: Random,
   capabilities: PolicyCapabilities,
 ): AimdPolicy {
-  const unused = { decreaseRatio: 1, deviationScale: 0, slowStart: false };
-  const range = { initial: limit, max: limit, adjusts: false };
+  const unused = {
+    decreaseRatio: 1,
+    deviationScale: 0,
+    slowStart: false,
+    variant: 'vector' as const,
+  };
+  const range = { initial: limit, max: limit, adjusts: false, decreaseOnSilence: false };
   const terms = { kind: 'concurrency', capabilities, ...range, ...unused, alpha: 0.4, jitter: 0 };
   return controlLoop(terms, random, UNDIVIDED);
 }
@@ -142,7 +122,11 @@ export function controlLoop(
   { size, rank }: PoolPosition,
 ): AimdPolicy {
   const { kind, capabilities, initial, max, decreaseRatio, alpha, deviationScale } = terms;
-  const { slowStart, jitter, adjusts } = terms;
+  const { slowStart, jitter, adjusts, decreaseOnSilence } = terms;
+  const isRfc = terms.variant === 'rfc';
+  const width = adjusts ? WIDTH : FIXED_WIDTH;
+  // An alpha above 0.4 smooths the mean less, and underestimates the variance.
+  const riseDeviations = RISE_DEVIATIONS * Math.max(1, Math.sqrt((1.5 * alpha) / (1 - alpha)));
   const even = Math.floor(max / size);
   /** Upper bound of this member's part. */
   const cap = even + (rank >= 0 && rank < max - even * size ? 1 : 0);
@@ -159,26 +143,73 @@ export function controlLoop(
     state[i + RTT_VARIANCE] = (1 - alpha) * (state[i + RTT_VARIANCE] + diff * alpha * diff);
   };
 
-  const increased = (state: State, i: number): number => {
+  const increased = (state: State, i: number, cost: number): number => {
     const limit = state[i + LIMIT];
+    if (isRfc) return Math.min(state[i + IN_FLIGHT] + cost, limit) + 1;
     return Math.min(cap, slowStart && state[i + IN_SLOW_START] === 1 ? limit * 2 : limit + 1);
   };
 
-  const adjust = (state: State, i: number, mean: Millis | undefined): void => {
+  const adjust = (state: State, i: number, mean: Millis | undefined, cost: number): void => {
     const limit = state[i + LIMIT];
     const band = deviationScale * Math.sqrt(state[i + RTT_VARIANCE]);
     const hasBackPressure = state[i + BACK_PRESSURE] === 1;
     const isFast = mean !== undefined && mean <= state[i + MEAN_RTT];
-    const isSlow = (mean ?? 0) >= state[i + MEAN_RTT] + band;
+    const threshold = state[i + MEAN_RTT] + band;
+    const isSlow = isRfc ? (mean ?? 0) > threshold : (mean ?? 0) >= threshold;
+    const hasRisen = !isRfc && followUsual(state, i);
+    const isReached = isRfc || state[i + LIMIT_REACHED] === 1;
 
-    if (limit < cap && state[i + LIMIT_REACHED] === 1 && !hasBackPressure && isFast) {
-      state[i + LIMIT] = increased(state, i);
-    } else if (limit > 1 && (hasBackPressure || isSlow)) decrease(state, i);
+    if (limit < cap && isReached && !hasBackPressure && isFast && !hasRisen) {
+      state[i + LIMIT] = increased(state, i, cost);
+      // More calls in a queue are slower in proportion: that is no rise.
+      if (state[i + MEAN_RTT] <= state[i + USUAL_RTT])
+        state[i + USUAL_RTT] *= state[i + LIMIT] / limit;
+    } else if (limit > 1 && (hasBackPressure || isSlow || hasRisen)) decrease(state, i);
+  };
+
+  /** Moves the usual RTT; true if the mean has risen above it. */
+  const followUsual = (state: State, i: number): boolean => {
+    const mean = state[i + MEAN_RTT];
+    const limit = state[i + LIMIT];
+    const hasJumped = mean > JUMP * state[i + USUAL_RTT];
+    // A third of the limit has not made calls quicker: they do not queue, each takes longer.
+    const isInVain = limit <= state[i + LIMIT_BEFORE_RISE] / 3;
+    if (hasJumped || isInVain || limit === 1) state[i + USUAL_PACE] = 1;
+    const above = mean - state[i + USUAL_RTT];
+    const pace = above < 0 ? alpha : alpha * SLOW_PACE;
+    state[i + USUAL_RTT] += Math.max(pace, state[i + USUAL_PACE]) * above;
+    state[i + USUAL_PACE] *= WARM_UP;
+
+    const rise = mean - state[i + USUAL_RTT];
+    const noise = riseDeviations * Math.sqrt(state[i + RTT_VARIANCE]);
+    const hasRisen = rise > RISE * state[i + USUAL_RTT] && rise > noise;
+    if (!hasRisen) state[i + LIMIT_BEFORE_RISE] = limit;
+    return hasRisen;
   };
 
   const decrease = (state: State, i: number): void => {
-    state[i + LIMIT] = Math.max(1, Math.floor(state[i + LIMIT] * decreaseRatio));
+    const limit = state[i + LIMIT];
+    state[i + LIMIT] = Math.max(1, Math.floor(isRfc ? (limit + 1) / 2 : limit * decreaseRatio));
     state[i + IN_SLOW_START] = 0;
+  };
+
+  const silenceMs = (state: State, i: number): Millis =>
+    Math.max(MIN_SILENCE_MS, SILENT_RTTS * (state[i + MEAN_RTT] || 0));
+
+  /** The limit is reached: from now on a reply is expected. After an idle minute, anew. */
+  const expectReply = (state: State, i: number, now: Millis): void => {
+    const overdueAt = state[i + OVERDUE_AT];
+    if (decreaseOnSilence && (overdueAt === 0 || now > overdueAt + STALE_MS))
+      state[i + OVERDUE_AT] = now + silenceMs(state, i);
+  };
+
+  /** Decreases for all of the silence until now: while callers wait in a queue, no check notices it. */
+  const decreaseForSilence = (state: State, i: number, now: Millis): void => {
+    if (!decreaseOnSilence || state[i + OVERDUE_AT] === 0) return;
+    while (now >= state[i + OVERDUE_AT] && state[i + LIMIT] > 1) {
+      decrease(state, i);
+      state[i + OVERDUE_AT] += silenceMs(state, i) / SILENCE_STEPS;
+    }
   };
 
   /** Before the first measurement: one decrease for the back-pressure of a round of calls. */
@@ -204,40 +235,59 @@ export function controlLoop(
       }
       state[i + MEAN_RTT] = mean;
       scheduleAdjust(state, i, now);
-    } else if (now >= state[i + NEXT_ADJUST_AT]) {
-      if (adjusts) adjust(state, i, mean);
-      if (mean !== undefined) learn(state, i, mean);
-      scheduleAdjust(state, i, now);
-      openWindow(state, i);
+      if (isRfc) openWindow(state, i);
+      return;
     }
+    const isDue = now >= state[i + NEXT_ADJUST_AT];
+    if (!isDue && !isRfc) return;
+    if (isDue && adjusts) adjust(state, i, mean, cost);
+    if (isDue && isRfc) scheduleAdjust(state, i, now); // by the mean before this call
+    if (mean !== undefined) learn(state, i, mean);
+    if (!isRfc) scheduleAdjust(state, i, now);
+    openWindow(state, i);
+  };
+
+  const record = (state: State, i: number, outcome: Outcome, rttMs: Millis | undefined): void => {
+    if (outcome === 'busy' || outcome === 'timeout') state[i + BACK_PRESSURE] = 1;
+    if (decreaseOnSilence && isReply(outcome)) state[i + OVERDUE_AT] = 0;
+    if (outcome !== 'ok' || rttMs === undefined) return;
+    state[i + WINDOW_SUM] += rttMs;
+    state[i + WINDOW_COUNT] += 1;
   };
 
   const policy: AimdPolicy = {
     ...capabilities,
     kind,
-    width: WIDTH,
+    width,
     needsExactTime: true, // round-trip times are measured with the same clock
     needsOutcome: true,
     canReserve: false,
     expireMs: Infinity,
 
     init(state, i, now, freshAt = now) {
-      state.fill(0, i, i + WIDTH);
+      state.fill(0, i, i + width);
       state[i + LIMIT] = freshAt > now && adjusts ? 1 : initial;
       state[i + MEAN_RTT] = Number.NaN;
       state[i + NEXT_ADJUST_AT] = now;
       state[i + IN_SLOW_START] = 1;
     },
 
-    check(state, i, cost, _now) {
+    check(state, i, cost, now) {
       requireCost(cost);
       const inFlight = state[i + IN_FLIGHT] + cost;
       if (cost > 0) {
         if (cost > cap) return deny(cap === max ? NEVER : WHEN_SETTLED);
         // Alone, any cost may start: otherwise a cost above the limit would wait for ever.
-        if (inFlight > limitOf(state, i) && inFlight > cost) return deny(WHEN_SETTLED);
+        if (inFlight > limitOf(state, i) && inFlight > cost) {
+          expectReply(state, i, now);
+          decreaseForSilence(state, i, now);
+          return deny(WHEN_SETTLED);
+        }
         state[i + IN_FLIGHT] = inFlight;
-        if (inFlight >= limitOf(state, i)) state[i + LIMIT_REACHED] = 1;
+        if (inFlight >= limitOf(state, i)) {
+          state[i + LIMIT_REACHED] = 1;
+          expectReply(state, i, now);
+        }
       }
       return allow(Math.max(0, limitOf(state, i) - inFlight));
     },
@@ -246,6 +296,7 @@ export function controlLoop(
 
     settle(state, i, { outcome, cost, rttMs }, now) {
       record(state, i, outcome, rttMs);
+      if (!isReply(outcome)) decreaseForSilence(state, i, now);
       state[i + IN_FLIGHT] = Math.max(0, state[i + IN_FLIGHT] - cost);
       closeWindow(state, i, cost, now);
     },
@@ -260,7 +311,7 @@ export function controlLoop(
       from.terms !== 'aimd'
         ? undefined
         : (state, i, source, j) => {
-            for (let n = 0; n < WIDTH; n++) state[i + n] = source[j + n];
+            for (let n = 0; n < width; n++) state[i + n] = source[j + n];
             state[i + LIMIT] = adjusts ? Math.min(max, state[i + LIMIT]) : initial;
           },
 
@@ -279,8 +330,11 @@ export function controlLoop(
 
     // What was learnt is kept, and a call in flight must find its count when it settles. With a start
     // at 1, any next call reaches the limit anyway, so that it was reached need not be kept.
-    removableAt: (state, i) =>
-      state[i + LIMIT] !== initial || hasLearned(state, i, initial > 1) ? Infinity : -Infinity,
+    removableAt(state, i) {
+      const isExpecting = decreaseOnSilence && initial > 1 && state[i + OVERDUE_AT] > 0;
+      const isNew = state[i + LIMIT] === initial && !isExpecting;
+      return isNew && !hasLearned(state, i, initial > 1) ? -Infinity : Infinity;
+    },
     evictableAt(state, i) {
       if (state[i + IN_FLIGHT] > 0) return Infinity;
       return state[i + LIMIT] >= initial ? -Infinity : state[i + NEXT_ADJUST_AT] + STALE_MS;
@@ -304,12 +358,8 @@ export function controlLoop(
   return policy;
 }
 
-function record(state: State, i: number, outcome: Outcome, rttMs: Millis | undefined): void {
-  if (outcome === 'busy' || outcome === 'timeout') state[i + BACK_PRESSURE] = 1;
-  if (outcome !== 'ok' || rttMs === undefined) return;
-  state[i + WINDOW_SUM] += rttMs;
-  state[i + WINDOW_COUNT] += 1;
-}
+/** A timeout is none, and an ignored call says nothing. */
+const isReply = (outcome: Outcome): boolean => outcome !== 'timeout' && outcome !== 'ignored';
 
 function openWindow(state: State, i: number): void {
   state[i + LIMIT_REACHED] = 0;

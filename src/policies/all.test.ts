@@ -100,17 +100,17 @@ const scenarios: Record<string, Scenario> = {
   },
 
   'all: limits concurrency and rate at the same time': {
-    limit: { all: [{ adaptive: { rule: 'aimd', initial: 3 } }, { bucket: { rate: 1, burst: 2 } }] },
+    limit: { all: [{ adaptive: { rule: 'aimd', initial: 3 } }, { bucket: { rate: 2, burst: 2 } }] },
     rows: [
       [0, 'check 1', 'allow, 1 left'],
       [0, 'check 1', 'allow, 0 left'],
-      [0, 'check 1', 'deny, retry in 1000'], // two in flight still, not three
+      [0, 'check 1', 'deny, retry in 500'], // two in flight still, not three
       [0, 'peek', 'in flight 2'],
+      [500, 'check 1', 'allow, 0 left'],
+      [1_000, 'check 1', 'deny, when settled'], // three in flight; the token stays
+      [1_000, 'done failed'],
       [1_000, 'check 1', 'allow, 0 left'],
-      [2_000, 'check 1', 'deny, when settled'], // three in flight; the token stays
-      [2_000, 'done failed'],
-      [2_000, 'check 1', 'allow, 0 left'],
-      [2_000, 'check 4', 'deny, never'], // more than the bucket ever holds
+      [1_000, 'check 4', 'deny, never'], // more than the bucket ever holds
     ],
   },
 

@@ -204,14 +204,14 @@ describe('createPolicy', () => {
       'adaptive',
       {},
       'initialLimit',
-      'rule, max, initial, jitter, decreaseRatio, alpha, deviationScale, slowStart, partitions, priorities',
+      'rule, max, initial, jitter, decreaseRatio, alpha, deviationScale, slowStart, decreaseOnSilence, variant, partitions, priorities',
       '`initial`',
     ],
     [
       'adaptive',
       AIMD,
       'initialLimit',
-      'rule, max, initial, decreaseRatio, alpha, deviationScale, slowStart, jitter, partitions, priorities',
+      'rule, max, initial, decreaseRatio, alpha, deviationScale, slowStart, jitter, decreaseOnSilence, variant, partitions, priorities',
       '`initial`',
     ],
     ['busy', {}, 'recover', 'recoverValue, recoverRate, max'],
@@ -228,11 +228,13 @@ describe('createPolicy', () => {
     ['alpha', 0.5],
     ['deviationScale', 2],
     ['slowStart', true],
+    ['decreaseOnSilence', false],
+    ['variant', 'vector'],
   ])('createPolicy: adaptive refuses %s unless its rule is aimd', (option, value) => {
     for (const rule of [{}, { rule: 'delay' }]) {
       const { message } = refusal({ adaptive: { ...rule, [option]: value } });
       const expected = `expected \`limit.adaptive.${option}\` to be beside \`rule: 'aimd'\``;
-      expect(message).toBe(`${expected}, got ${value}`);
+      expect(message).toBe(`${expected}, got ${JSON.stringify(value)}`);
     }
     expect(createPolicy({ adaptive: { ...AIMD, [option]: value } }, seededRandom(1)).kind).toBe(
       'adaptive',

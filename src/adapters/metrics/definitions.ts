@@ -5,7 +5,7 @@
  * OpenTelemetry, so that queries and alerts are the same on both paths.
  */
 
-import { OUTCOMES } from '../../core/decision.ts';
+import { OUTCOMES, type Outcome } from '../../core/decision.ts';
 import type { MetricFamily, MetricSample } from '../../core/metric-family.ts';
 import type { LimitEvent } from '../../limiter/events.ts';
 import { ruleNamesOf } from '../../limiter/inspection.ts';
@@ -37,8 +37,10 @@ export interface HistogramMetric {
   readonly unit?: 's';
   readonly help: string;
   readonly bounds: readonly number[];
-  /** The values so far; undefined where the limit has none. */
-  read(snapshot: LimiterSnapshot): Buckets | undefined;
+  /** Has a series for each outcome, with the label `outcome`. */
+  readonly isByOutcome?: true;
+  /** The values so far, of one outcome if it is by outcome; undefined where the limit has none. */
+  read(snapshot: LimiterSnapshot, outcome?: Outcome): Buckets | undefined;
   /** The value that an event adds. */
   valueIn(event: LimitEvent): number | undefined;
 }
@@ -281,13 +283,16 @@ export const HISTOGRAM_METRICS: readonly HistogramMetric[] = [
   {
     name: 'sluice.rtt.duration',
     unit: 's',
-    help: 'Round-trip times of calls with outcome ok.',
+    help: 'Round-trip times of settled calls, by outcome; of another than ok from the first one on.',
     bounds: BOUNDS_IN_SECONDS,
-    read: ({ stats }) => inSeconds(stats.rttMs),
+    isByOutcome: true,
+    read({ stats }, outcome = 'ok') {
+      if (outcome === 'ok') return inSeconds(stats.rttMs);
+      const rttMs = stats.unsuccessfulRttMs[outcome];
+      return rttMs.count > 0 ? inSeconds(rttMs) : undefined; // a daemon has hundreds of limits
+    },
     valueIn: (event) =>
-      event.type === 'settled' && event.outcome === 'ok' && event.rttMs !== undefined
-        ? event.rttMs / 1000
-        : undefined,
+      event.type === 'settled' && event.rttMs !== undefined ? event.rttMs / 1000 : undefined,
   },
   {
     name: 'sluice.concurrency.limit',

@@ -105,11 +105,33 @@ describe('prometheus', () => {
     const text = metrics.text();
     const name = 'sluice_rtt_duration_seconds';
     const below = (le: string): number =>
-      sampleValue(text, `${name}_bucket`, { limit: 'sink', le });
+      sampleValue(text, `${name}_bucket`, { limit: 'sink', outcome: 'ok', le });
     expect([below('0.001'), below('0.0025'), below('0.05'), below('0.1')]).toEqual([2, 3, 3, 4]);
     expect([below('60'), below('+Inf')]).toEqual([4, 5]);
-    expect(sampleValue(text, `${name}_count`, { limit: 'sink' })).toBe(5);
-    expect(sampleValue(text, `${name}_sum`, { limit: 'sink' })).toBeCloseTo(70.1015, 9);
+    const ok = { limit: 'sink', outcome: 'ok' };
+    expect(sampleValue(text, `${name}_count`, ok)).toBe(5);
+    expect(sampleValue(text, `${name}_sum`, ok)).toBeCloseTo(70.1015, 9);
+  });
+
+  test('exports round-trip times of every outcome that has occurred, and of ok', () => {
+    const api = limiter({ name: 'api', limit: bucket, clock: new VirtualClock() });
+    const metrics = prometheus(api);
+    const name = 'sluice_rtt_duration_seconds';
+    const outcomes = (): unknown[] =>
+      linesOf(metrics.text(), `${name}_count`).map((line) => /outcome="(\w+)"} (\d+)/.exec(line));
+    expect(outcomes()).toMatchObject([{ 1: 'ok', 2: '0' }]);
+    for (const outcome of ['busy', 'timeout', 'timeout', 'failed', 'ignored'] as const)
+      api.settle('db', { outcome, rttMs: 1000 });
+    api.settle('db', { outcome: 'busy' }); // not timed
+    expect(outcomes()).toMatchObject([
+      { 1: 'ok', 2: '0' },
+      { 1: 'busy', 2: '1' },
+      { 1: 'timeout', 2: '2' },
+      { 1: 'failed', 2: '1' },
+      { 1: 'ignored', 2: '1' },
+    ]);
+    const timeouts = { limit: 'api', outcome: 'timeout' };
+    expect(sampleValue(metrics.text(), `${name}_sum`, timeouts)).toBe(2);
   });
 
   test('exports a limit that learns for each key', () => {
@@ -354,24 +376,24 @@ sluice_wait_duration_seconds_bucket{limit="api",le="60"} 1
 sluice_wait_duration_seconds_bucket{limit="api",le="+Inf"} 1
 sluice_wait_duration_seconds_sum{limit="api"} 0.2
 sluice_wait_duration_seconds_count{limit="api"} 1
-# HELP sluice_rtt_duration_seconds Round-trip times of calls with outcome ok.
+# HELP sluice_rtt_duration_seconds Round-trip times of settled calls, by outcome; of another than ok from the first one on.
 # TYPE sluice_rtt_duration_seconds histogram
-sluice_rtt_duration_seconds_bucket{limit="api",le="0.001"} 0
-sluice_rtt_duration_seconds_bucket{limit="api",le="0.0025"} 0
-sluice_rtt_duration_seconds_bucket{limit="api",le="0.005"} 0
-sluice_rtt_duration_seconds_bucket{limit="api",le="0.01"} 0
-sluice_rtt_duration_seconds_bucket{limit="api",le="0.025"} 0
-sluice_rtt_duration_seconds_bucket{limit="api",le="0.05"} 1
-sluice_rtt_duration_seconds_bucket{limit="api",le="0.1"} 1
-sluice_rtt_duration_seconds_bucket{limit="api",le="0.25"} 1
-sluice_rtt_duration_seconds_bucket{limit="api",le="0.5"} 1
-sluice_rtt_duration_seconds_bucket{limit="api",le="1"} 1
-sluice_rtt_duration_seconds_bucket{limit="api",le="2.5"} 1
-sluice_rtt_duration_seconds_bucket{limit="api",le="5"} 1
-sluice_rtt_duration_seconds_bucket{limit="api",le="10"} 1
-sluice_rtt_duration_seconds_bucket{limit="api",le="30"} 1
-sluice_rtt_duration_seconds_bucket{limit="api",le="60"} 1
-sluice_rtt_duration_seconds_bucket{limit="api",le="+Inf"} 1
-sluice_rtt_duration_seconds_sum{limit="api"} 0.03
-sluice_rtt_duration_seconds_count{limit="api"} 1
+sluice_rtt_duration_seconds_bucket{limit="api",outcome="ok",le="0.001"} 0
+sluice_rtt_duration_seconds_bucket{limit="api",outcome="ok",le="0.0025"} 0
+sluice_rtt_duration_seconds_bucket{limit="api",outcome="ok",le="0.005"} 0
+sluice_rtt_duration_seconds_bucket{limit="api",outcome="ok",le="0.01"} 0
+sluice_rtt_duration_seconds_bucket{limit="api",outcome="ok",le="0.025"} 0
+sluice_rtt_duration_seconds_bucket{limit="api",outcome="ok",le="0.05"} 1
+sluice_rtt_duration_seconds_bucket{limit="api",outcome="ok",le="0.1"} 1
+sluice_rtt_duration_seconds_bucket{limit="api",outcome="ok",le="0.25"} 1
+sluice_rtt_duration_seconds_bucket{limit="api",outcome="ok",le="0.5"} 1
+sluice_rtt_duration_seconds_bucket{limit="api",outcome="ok",le="1"} 1
+sluice_rtt_duration_seconds_bucket{limit="api",outcome="ok",le="2.5"} 1
+sluice_rtt_duration_seconds_bucket{limit="api",outcome="ok",le="5"} 1
+sluice_rtt_duration_seconds_bucket{limit="api",outcome="ok",le="10"} 1
+sluice_rtt_duration_seconds_bucket{limit="api",outcome="ok",le="30"} 1
+sluice_rtt_duration_seconds_bucket{limit="api",outcome="ok",le="60"} 1
+sluice_rtt_duration_seconds_bucket{limit="api",outcome="ok",le="+Inf"} 1
+sluice_rtt_duration_seconds_sum{limit="api",outcome="ok"} 0.03
+sluice_rtt_duration_seconds_count{limit="api",outcome="ok"} 1
 `;

@@ -8,6 +8,7 @@
  * scraper reads; all values are in base units.
  */
 
+import { OUTCOMES } from '../../core/decision.ts';
 import type { MetricFamily, MetricLabels } from '../../core/metric-family.ts';
 import { OptionReader } from '../../core/options.ts';
 import { runAtOnce, type Steps } from '../../core/steps.ts';
@@ -139,11 +140,15 @@ function renderHistogram(
   labelsOf: LabelsOf,
 ): string {
   const name = `${withUnderscores(metric.name)}${metric.unit === 's' ? '_seconds' : ''}`;
-  const lines = snapshots.flatMap((snapshot) => {
-    const buckets = metric.read(snapshot);
-    const labels = { limit: snapshot.limit, ...labelsOf(snapshot.limit) };
-    return buckets ? histogramLines(name, labels, buckets) : [];
-  });
+  const outcomes = metric.isByOutcome ? OUTCOMES : [undefined];
+  const lines = snapshots.flatMap((snapshot) =>
+    outcomes.flatMap((outcome) => {
+      const buckets = metric.read(snapshot, outcome);
+      const { limit } = snapshot;
+      const labels = { limit, ...(outcome && { outcome }), ...labelsOf(limit) };
+      return buckets ? histogramLines(name, labels, buckets) : [];
+    }),
+  );
   return renderFamily(name, 'histogram', metric.help, lines);
 }
 

@@ -89,8 +89,8 @@ describe('sluice simulate sweep', () => {
     expect(type(words).out).toEqual([
       '| decreaseRatio | rate | outage |',
       '| --- | --- | --- |',
-      '| 0.5 | 70 % · 2.2 % · 58 ms | 50 % · 1.0 % · 116 ms · 12.3 s |',
-      '| 0.9* | 94 % · 6.6 % · 58 ms | 95 % · 3.1 % · 189 ms · 4.3 s |',
+      '| 0.5 | 70 % · 2.2 % · 58 ms | 50 % · 0.9 % · 116 ms · 12.1 s |',
+      '| 0.9* | 94 % · 6.6 % · 58 ms | 95 % · 1.2 % · 189 ms · 4.3 s |',
       '',
     ]);
   });

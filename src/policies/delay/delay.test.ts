@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { type Reply, replyAfter, Sender, silent, workers } from '../../../test/support/sender.ts';
-import { type Random, seededRandom } from '../../core/random.ts';
+import { exponentialVariate, type Random, seededRandom } from '../../core/random.ts';
 import { CATALOGUE } from '../../simulator/laboratory/catalogue.ts';
 import { findRule } from '../../simulator/laboratory/rules.ts';
 import { evaluate } from '../../simulator/laboratory/score.ts';
@@ -374,6 +374,28 @@ describe('delay: refusals', () => {
       expect(sender.run(40_000, rare)).toBeGreaterThan(0.8 * CAPACITY);
     },
   );
+
+  test('delay: calls beyond 20 are lost, the limit is cut again and again', () => {
+    let inFlight = 0;
+    for (const seed of [1, 2, 3, 4, 5, 6]) {
+      const random = seededRandom(seed);
+      let ends: number[] = [];
+      const dropping: Reply = (now) => {
+        ends = ends.filter((at) => at > now);
+        if (ends.length >= 20) return ['timeout', 1000];
+        const rttMs = 50 * exponentialVariate(random);
+        ends.push(now + rttMs);
+        return ['ok', rttMs];
+      };
+      const sender = new Sender();
+      sender.run(30_000, dropping);
+      for (let n = 0; n < 3000; n++) {
+        sender.run(10, dropping);
+        inFlight += sender.inFlight / 3000 / 6;
+      }
+    }
+    expect(inFlight).toBeLessThan(200); // 320 without cuts
+  });
 });
 
 describe('delay: in the laboratory', () => {

@@ -55,7 +55,14 @@ describe('delay: the state of a key', () => {
       const after = policyOf({ max });
       const converted = new Float64Array(after.width);
       after.converterFrom?.(before)?.(converted, 0, state, 0, now);
-      const { limit, inFlight, baseRttMs } = after.keyState(converted, 0, now);
+      const {
+        limit,
+        inFlight,
+        baseRttMs,
+        knee = 0,
+        headroom = 0,
+      } = after.keyState(converted, 0, now);
+      expect(knee + headroom).toBeLessThanOrEqual(max);
       expect(limit).toBe(Math.min(max, key.limit ?? 0));
       expect({ inFlight, baseRttMs }).toEqual({ inFlight: key.inFlight, baseRttMs: key.baseRttMs });
     }

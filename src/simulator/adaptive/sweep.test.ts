@@ -88,6 +88,11 @@ describe('sweep of alpha', () => {
     );
   });
 
+  test('uneven: random variation is no rise, for a large alpha either', () => {
+    const utilisations = sweep('alpha', [0.1, 0.4, 0.8], 'utilisation', { on: 'uneven' });
+    expect(Math.min(...utilisations)).toBeGreaterThan(0.9);
+  });
+
   test('queue: a smaller alpha builds a longer queue', () => {
     const [small, standard] = sweep('alpha', [0.2, 0.4], 'meanMs', { on: 'queue', window: STABLE });
     expect(small).toBeGreaterThan(1.4 * standard);
@@ -127,8 +132,12 @@ describe('sweep of decreaseRatio', () => {
     expect(nine).toBeGreaterThan(0.99);
   });
 
-  test('outage: a higher ratio recovers faster', () => {
-    expect(isFalling(sweep('decreaseRatio', [0.5, 0.9, 0.98], 'recoveryS', { on: 'outage' }))).toBe(
+  test('outage: the limit is one with any ratio; a higher one recovers faster, up to 0.9', () => {
+    for (const ratio of [0.5, 0.9, 0.98]) {
+      const { limits } = cellOf('decreaseRatio', ratio, { on: 'outage' }).firstRun;
+      expect(limits[599], `${ratio}`).toBe(1); // 59.9 s: silent for 20 s
+    }
+    expect(isFalling(sweep('decreaseRatio', [0.5, 0.7, 0.9], 'recoveryS', { on: 'outage' }))).toBe(
       true,
     );
   });
@@ -149,8 +158,14 @@ describe('sweep of deviationScale', () => {
   });
 });
 
-describe('sweep of slowStart', () => {
+describe('sweep of slowStart and initial', () => {
   const RAMP_UP = { fromS: 0, toS: 20 };
+
+  test('uneven: the first replies, which are the quickest, make the next ones no rise', () => {
+    const run = { on: 'uneven', window: RAMP_UP } as const;
+    const [started] = sweep('initial', [20], 'utilisation', run);
+    expect(started).toBeGreaterThan(0.95);
+  });
 
   test('constant service times: the ramp-up is nine times as fast', () => {
     const [added, doubled] = sweep('slowStart', [false, true], 'convergenceS', {
