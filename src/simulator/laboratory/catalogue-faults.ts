@@ -118,17 +118,13 @@ export const LOSSY: readonly Sink[] = [
   sink(
     'lossy',
     'dropping',
-    '20 workers; more than 20 calls are dropped without a reply; timeout 1 s',
+    '20 workers; more calls get no reply; timeout 1 s',
     (simulation) => dropping(20, MM20(simulation)),
     { timeoutMs: 1000 },
   ),
-  sink(
-    'lossy',
-    'impatient',
-    '20 workers, 100 ms; calls time out after 300 ms and are worked on all the same',
-    queue(20, MS_100),
-    { timeoutMs: 300 },
-  ),
+  sink('lossy', 'impatient', '20 workers; timeout 300 ms, which ends no work', queue(20, MS_100), {
+    timeoutMs: 300,
+  }),
 ];
 
 const HANGS: readonly [seconds: number, timeoutS: number][] = [
@@ -140,11 +136,11 @@ const HANGS: readonly [seconds: number, timeoutS: number][] = [
 ];
 
 export const HUNG: readonly Sink[] = HANGS.flatMap(([seconds, timeoutS]) => {
-  const spell = `from second 30 on for ${seconds} s; timeout ${timeoutS} s`;
+  const spell = `for ${seconds} s; timeout ${timeoutS} s`;
   const more = hang(seconds, 1000 * timeoutS);
   const name = `${seconds}-${timeoutS}`;
   return [
-    sink('hung', `held-${name}`, `20 workers; replies are held ${spell}`, held(seconds), more),
-    sink('hung', `lost-${name}`, `20 workers; calls are lost ${spell}`, lost(seconds), more),
+    sink('hung', `held-${name}`, `20 workers; replies held ${spell}`, held(seconds), more),
+    sink('hung', `lost-${name}`, `20 workers; calls lost ${spell}`, lost(seconds), more),
   ];
 });

@@ -57,14 +57,14 @@ const step = (clients: number): Sink => {
   const stepped = poisson((now) => (now < STEP_AT_MS ? 0.6 : 1.4) * rate);
   const more: Details = { clients, arrivals: stepped, maxBacklog: 50, durationMs: 90_000 };
   const server = workersFor(clients);
-  const becomes = sink('shared', 'after', '1.4 of its rate', server, {
+  const becomes = sink('shared', 'after', 'load 140 %', server, {
     ...more,
     arrivals: poisson(() => 1.4 * rate),
   });
   return sink(
     'shared',
     `step-${clients}`,
-    `${clients} clients; calls arrive at 0.6, from second 40 on at 1.4 of the rate`,
+    `${clients} clients; load 60 %, from second 40 on 140 %`,
     server,
     { ...more, measureFromMs: 30_000, changes: [{ atMs: STEP_AT_MS, becomes }] },
   );
@@ -96,14 +96,14 @@ export const SHARED: readonly Sink[] = [
   sink(
     'shared',
     'demands',
-    '8 clients on 40 workers; 4 of them need only 20 calls a second',
+    '8 clients on 40 workers; 4 need only 20 calls a second',
     MM40,
     joining(8, (n) => (n % 2 === 1 ? { arrivals: poisson(() => 20) } : {})),
   ),
   sink(
     'shared',
     'greedy',
-    '4 clients on 40 workers beside one that always has 20 calls in flight',
+    '4 clients on 40 workers beside a fixed limit of 20',
     MM40,
     joining(5, (n) => (n === 0 ? { neighbour: () => fixedRule(20) } : {})),
   ),
@@ -145,7 +145,7 @@ export const SHARED: readonly Sink[] = [
   sink(
     'shared',
     'mixed-8',
-    '8 clients on 40 workers; 90 % of the calls take 30 ms, 10 % 500 ms',
+    '8 clients on 40 workers; 90 % take 30 ms, 10 % 500 ms',
     queue(40, mixture(0.9, exponential(30), exponential(500))),
     joining(8),
   ),

@@ -182,7 +182,7 @@ const CHANGING: readonly Sink[] = [
   sink(
     'changing',
     'falling',
-    '26 workers, one less every 2.4 s, until one is left at second 75',
+    '26 workers, one less every 2.4 s until one is left',
     queue((now) => 26 - Math.floor(25 * rampOf(now, 15_000, 75_000)), MS_100),
     { durationMs: 90_000, measureFromMs: 10_000 },
   ),
@@ -221,17 +221,11 @@ const CHANGING: readonly Sink[] = [
     durationMs: 80_000,
     measureFromMs: 60_000,
   }),
-  sink(
-    'changing',
-    'step',
-    'M/M/20; calls arrive at 0.6, from second 30 on at 1.4 of its rate',
-    MM20,
-    {
-      arrivals: poisson((now) => (now < 30_000 ? 120 : 280)),
-      maxBacklog: 50,
-      ...LONG,
-    },
-  ),
+  sink('changing', 'step', 'M/M/20; load 60 %, from second 30 on 140 %', MM20, {
+    arrivals: poisson((now) => (now < 30_000 ? 120 : 280)),
+    maxBacklog: 50,
+    ...LONG,
+  }),
 ];
 
 const OTHER: readonly Sink[] = [
