@@ -162,11 +162,18 @@ export function halve(k: Key, part: Part, sentAt: Millis, now: Millis): void {
 
 // Demand
 
-/** Without demand for the limit for a period: no more than was in flight, and from there a start. */
+/** Without demand for the limit for a period: no more than was in flight. A key that was forgotten begins with `initial`. */
+export function demandedLimit(k: Key, part: Part, now: Millis): number {
+  if (now - k.peakAt <= C.period) return k.limit;
+  const peak = now - k.countedAt > C.period ? k.inFlight : k.peak; // quiet all the time
+  return Math.min(k.limit, Math.max(1, peak, part.initial));
+}
+
+/** From there a start. */
 export function checkDemand(k: Key, part: Part, now: Millis): void {
   if (now - k.peakAt <= C.period) return;
-  if (now - k.countedAt > C.period) k.peak = k.inFlight; // quiet all the time
-  if (k.peak < k.limit) change(k, part, k.peak, START, BY_START, now);
+  const limit = demandedLimit(k, part, now);
+  if (limit < k.limit) change(k, part, limit, START, BY_START, now);
   k.peak = k.inFlight;
   k.peakAt = now;
 }

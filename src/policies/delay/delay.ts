@@ -23,6 +23,7 @@ import { type LimitCause, type PoolPosition, type State, timeToOpen } from '../p
 import {
   checkDemand,
   countTime,
+  demandedLimit,
   endSilence,
   halve,
   isPaced,
@@ -46,7 +47,7 @@ import {
   stepTest,
 } from './learn.ts';
 import { createView, type Key, keyAt, WIDTH } from './record.ts';
-import { addCall, openWindow, wholeOf } from './window.ts';
+import { addCall, openWindow, wholeIn, wholeOf } from './window.ts';
 
 export interface DelayTerms {
   readonly initial: number;
@@ -93,6 +94,20 @@ export function delay(
     return ms > 0 ? ms : undefined;
   };
 
+  /** What a check would allow now. */
+  const freeSlots = (k: Key, now: Millis): number => {
+    if (isPaced(k, now)) return 0;
+    if (k.most > 0) return untilProbe(k, now) === undefined ? 1 : 0;
+    const isSilent = k.inFlight > 0 && now - k.quietFrom > patience(k);
+    if (isSilent) return 0;
+    const demanded = demandedLimit(k, part, now);
+    const isLower = demanded < k.limit; // a check opens a window
+    const limit = isLower
+      ? Math.min(cap, wholeIn(demanded, now) + Math.max(0, k.kept - 1))
+      : limitOf(k);
+    return Math.max(0, Math.floor(limit - k.inFlight));
+  };
+
   /** Time until a call may start; undefined now. The pace lets it start `aheadMs` early. */
   const waitFor = (k: Key, cost: number, now: Millis, aheadMs: Millis): Millis | undefined => {
     checkDemand(k, part, now);
@@ -134,7 +149,7 @@ export function delay(
       if (waitMs !== undefined) return deny(waitMs);
       begin(k, cost, now);
     }
-    return allow(isPaced(k, now) ? 0 : Math.max(0, limitOf(k) - k.inFlight));
+    return allow(freeSlots(k, now));
   };
 
   const policy: InFlightPolicy = {
@@ -167,13 +182,7 @@ export function delay(
         Math.min(MAX_AHEAD_MS, MAX_AHEAD_CALLS / keyAt(view, state, i).pace),
       ),
 
-    available(state, i, now) {
-      const k = keyAt(view, state, i);
-      if (isPaced(k, now)) return 0;
-      const isSilent = k.most > 0 || (k.inFlight > 0 && now - k.quietFrom > patience(k));
-      if (isSilent) return k.most > 0 && untilProbe(k, now) === undefined ? 1 : 0;
-      return Math.max(0, Math.floor(limitOf(k) - k.inFlight));
-    },
+    available: (state, i, now) => freeSlots(keyAt(view, state, i), now),
 
     settle(state, i, { outcome, cost, rttMs, dueAt }, now) {
       const k = keyAt(view, state, i);

@@ -96,8 +96,10 @@ export function stepStart(k: Key, part: Part, now: Millis): void {
   if (Number.isNaN(k.floor)) k.floor = low;
   if (k.meanCalls === 0) k.meanAverage = mean;
   k.mean = mean;
-  const meanError = deviation * Math.sqrt(1 / calls + 1 / Math.max(4, k.meanCalls));
-  const slowerBy = Math.max(low - k.floor - 3 * error, mean - k.meanAverage - 3 * meanError);
+  const known = Math.max(C.few / 6, k.meanCalls);
+  const both = Math.sqrt(1 + calls / known); // what is known has an error too
+  const meanError = (deviation * both) / Math.sqrt(calls);
+  const slowerBy = Math.max(low - k.floor - 3 * error * both, mean - k.meanAverage - 3 * meanError);
   const isSlower = slowerBy > C.slower * mean;
   if (isSlower && calls < C.few) return; // by chance?
   if (isSlower || k.limit >= part.max) {

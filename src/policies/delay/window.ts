@@ -32,7 +32,10 @@ export interface Reading {
 }
 
 /** 2.3 is 2 in seven of ten windows, and 3 in three. */
-export const wholeOf = (k: Key): number => Math.floor(k.limit + ((k.openedAt * GOLDEN_RATIO) % 1));
+export const wholeIn = (limit: number, openedAt: Millis): number =>
+  Math.floor(limit + ((openedAt * GOLDEN_RATIO) % 1));
+
+export const wholeOf = (k: Key): number => wholeIn(k.limit, k.openedAt);
 
 export function openWindow(k: Key, now: Millis): void {
   k.openedAt = now;
