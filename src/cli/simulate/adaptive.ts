@@ -45,7 +45,8 @@ per rule.
                 ${DEFAULT_RULES.join(',')}): ${RULE_NAMES.join(', ')};
                 fixed:N is a limit of N that does not learn, up to ${MAX_FIXED}
   --sink LIST   sinks by name, by a part of the name, or by class:
-                ${SINK_CLASSES.join(', ')} (default: all)
+                ${SINK_CLASSES.join(', ')}
+                (default: all)
   --list        list the sinks with their descriptions
   --seeds N     runs per rule and sink (default ${DEFAULT_SEEDS})
   --seed N      seed of the first run (default 1)

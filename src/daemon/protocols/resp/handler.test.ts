@@ -146,9 +146,7 @@ describe('SLUICE.CHECK', () => {
       run('SLUICE.CHECK', '*', 'flight:1', 'HOLD').split(' ').at(-2),
     );
     expect(permits).toEqual(['1-0', '2-0']);
-    expect(run('SLUICE.CHECK', '*', 'flight:1', '1', 'hold')).toBe(
-      '*6 :0 :0 :1000 $7 flights $0  $0',
-    );
+    expect(run('SLUICE.CHECK', '*', 'flight:1', '1', 'hold')).toBe('*6 :0 :0 :0 $7 flights $0  $0');
     expect(run('SLUICE.SETTLE', '1-0', 'OK', 'RTT', '20', 'USED', '1')).toBe(':1');
     expect(run('SLUICE.SETTLE', '1-0', 'ok')).toBe(':0');
     expect(run('SLUICE.SETTLE', 'nonsense')).toBe(':0');
