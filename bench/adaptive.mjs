@@ -145,7 +145,7 @@ function moreOf({ sink, median, settlingMs }) {
 
 const shipped = RULES.filter((name) => ['delay', 'aimd'].includes(name));
 const text = [scores(), ...shipped.map(details)].join('\n\n');
-const state = `\`\`\`js\n${inspections()}\n\`\`\``;
+const state = `\`\`\`\n${inspections()}\n\`\`\``;
 for (const part of [means(), weaknesses(), state, text]) console.log(`${part}\n`);
 if (writes) {
   const by = `\n\n${madeBy('npm run figures:adaptive -- --write')}`;
