@@ -1,8 +1,8 @@
 import type { Millis } from '../../core/clock.ts';
 
 /**
- * Every constant of the rule: unit, meaning, and the range in which the mean scores change by less than 0.02, of one client
- * and of several, as `node bench/adaptive-constants.mjs` prints it. Narrow: a sixth more or less already changes one.
+ * The constants that were tuned: unit, meaning, and the range in which the mean scores of one client and of several change
+ * by less than 0.02, by `node bench/adaptive-constants.mjs`. Narrow: a sixth more or less already changes one.
  */
 export const C = {
   // The reading of a window

@@ -14,7 +14,7 @@ export const START = 0;
 export const HOLD = 1;
 export const DRAIN = 2;
 /** And its further readings: TEST + 1, … */
-export const TEST = 3;
+const TEST = 3;
 
 export const BY_START = 1;
 export const BY_TEST = 2;
@@ -54,7 +54,7 @@ export function hold(k: Key, part: Part, limit: number, cause: number, now: Mill
   k.lowAverage = Number.NaN;
 }
 
-export const isInTest = (k: Key): boolean => k.mode >= DRAIN;
+const isInTest = (k: Key): boolean => k.mode >= DRAIN;
 
 /** Ends a test without a result. */
 export function abandonTest(k: Key, part: Part, cause: number, now: Millis): void {
@@ -68,7 +68,7 @@ const forgetMean = (k: Key): void => {
 /** Below a knee of a few calls a whole call is too many. */
 export const headroom = (knee: number): number => (C.root * Math.sqrt(knee) * knee) / (knee + 1);
 
-export const kneeOf = (k: Key, queue: Millis, mean: Millis): number =>
+const kneeOf = (k: Key, queue: Millis, mean: Millis): number =>
   k.limit * Math.max(0.1, 1 - queue / mean);
 
 function limitFor(k: Key, queue: Millis, mean: Millis): number {
