@@ -1,5 +1,8 @@
 import type { Millis } from '../core/clock.ts';
 
+/** A number times this is 0.6 to 1.2 times the distance to its neighbour: the sum is rounded to the neighbour. */
+const TO_NEIGHBOUR = 0.6 * Number.EPSILON;
+
 /**
  * The first representable instant at least `span` after `at`.
  *
@@ -8,13 +11,13 @@ import type { Millis } from '../core/clock.ts';
  */
 export function addRoundingUp(at: Millis, span: Millis): Millis {
   const sum = at + span;
-  return sum - at >= span ? sum : sum + Math.abs(sum) * Number.EPSILON;
+  return sum - at >= span ? sum : sum + Math.abs(sum) * TO_NEIGHBOUR;
 }
 
 /** The last representable instant at least `span` before `at`, for the same reason. */
 export function subtractRoundingDown(at: Millis, span: Millis): Millis {
   const difference = at - span;
-  return at - difference >= span ? difference : difference - Math.abs(difference) * Number.EPSILON;
+  return at - difference >= span ? difference : difference - Math.abs(difference) * TO_NEIGHBOUR;
 }
 
 /** Whole milliseconds from `now` until `at`: the sum of both is not before `at`, however it is rounded. */

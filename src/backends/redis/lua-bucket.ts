@@ -11,7 +11,7 @@ export function bucketCheckScript({ params }: RuleSpec, maxTtlMs: number, read: 
   const [perMs, burst, , tolerance] = params.map(luaNumber);
   return `
 local call, floor, ceil = redis.call, math.floor, math.ceil
-local PER_MS, BURST, TOLERANCE, MACHINE_EPSILON = ${perMs}, ${burst}, ${tolerance}, 2.220446049250313e-16
+local PER_MS, BURST, TOLERANCE, TO_NEIGHBOUR = ${perMs}, ${burst}, ${tolerance}, 0.6 * 2.220446049250313e-16
 local FULL = BURST + TOLERANCE
 ${read}
 ${CHECK_BEGIN_LUA}
@@ -62,7 +62,7 @@ end
 for key in pairs(changed) do
   local at, span = ats[key], spents[key] / PER_MS
   local fullAt = at + span
-  if fullAt - at < span then fullAt = fullAt + math.abs(fullAt) * MACHINE_EPSILON end
+  if fullAt - at < span then fullAt = fullAt + math.abs(fullAt) * TO_NEIGHBOUR end
   if fullAt <= now and not isTimeGiven then
     call('DEL', key)
   else

@@ -33,12 +33,13 @@ const COMMON_LUA = `
 local floor, ceil, max, min, abs, huge = math.floor, math.ceil, math.max, math.min, math.abs, math.huge
 local ALLOW, WAIT, DENY, NEVER = 0, 1, 2, -1
 local MACHINE_EPSILON = 2.220446049250313e-16
+local TO_NEIGHBOUR = 0.6 * MACHINE_EPSILON -- 0.6 to 1.2 times the distance to a number's neighbour
 
 -- The first instant at least span after at: far from zero, a sum of milliseconds is rounded.
 local function addRoundingUp(at, span)
   local sum = at + span
   if sum - at >= span then return sum end
-  return sum + abs(sum) * MACHINE_EPSILON
+  return sum + abs(sum) * TO_NEIGHBOUR
 end
 
 -- Whole milliseconds from now until at, however sums are rounded.
@@ -51,7 +52,7 @@ end
 local function subtractRoundingDown(at, span)
   local difference = at - span
   if at - difference >= span then return difference end
-  return difference - abs(difference) * MACHINE_EPSILON
+  return difference - abs(difference) * TO_NEIGHBOUR
 end
 `;
 
