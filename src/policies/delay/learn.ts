@@ -98,8 +98,8 @@ export function stepStart(k: Key, part: Part, now: Millis): void {
   k.mean = mean;
   const known = Math.max(C.few / 6, k.meanCalls);
   const both = Math.sqrt(1 + calls / known); // what is known has an error too
-  const meanError = (deviation * both) / Math.sqrt(calls);
-  const slowerBy = Math.max(low - k.floor - 3 * error * both, mean - k.meanAverage - 3 * meanError);
+  const byMean = mean - k.meanAverage - (C.sigma * deviation * both) / Math.sqrt(calls);
+  const slowerBy = Math.max(low - k.floor - 3 * error * both, byMean);
   const isSlower = slowerBy > C.slower * mean;
   if (isSlower && calls < C.few) return; // by chance?
   if (isSlower || k.limit >= part.max) {
