@@ -118,7 +118,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
 
   constructor(policy: Policy, factory: RemoteBackendFactory, settings: AsyncLimiterSettings) {
     super(settings);
-    this.mustSettle = policy.needsOutcome;
+    this.mustSettle = policy.traits.needsOutcome;
     this.#hasExplicitName = settings.hasExplicitName;
     this.queueSettings = settings;
     this.#backend = factory.create(policy, {
@@ -131,11 +131,11 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
       hasListeners: () => this.telemetry.hasListeners,
     });
     this.policy = this.#backend.policy ?? policy;
-    const expireMs = (): Millis => this.policy.expireMs;
+    const expireMs = (): Millis => this.policy.traits.expireMs;
     this.#scheduler = new RemoteWaitScheduler({
       ...settings,
       backend: this.#backend,
-      canReserve: policy.canReserve,
+      canReserve: policy.traits.canReserve,
       expireMs,
       paceMs: (units) => this.policy.paceMs?.(units) ?? 0,
       neverFits: (cost) => {
@@ -190,7 +190,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
   ): Promise<Decision> {
     return sent.then((reply) => {
       if (reply.fromFallback) this.#fallbackCount++;
-      const { expireMs } = this.policy;
+      const { expireMs } = this.policy.traits;
       const decision = withDueTime(this.denyIfLate(reply), reply.decidedAt, expireMs);
       this.telemetry.recordDecision(key, cost, decision, 0);
       return decision;
@@ -326,7 +326,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
   /** The decision, or a refusal if its slot is lost by now: a lost slot counts as used. */
   denyIfLate({ decision, usableUntil }: RemoteDecision): Decision {
     const isLost = decision.verdict !== 'deny' && this.#isTooLate(usableUntil);
-    return isLost ? deny(Math.ceil(this.policy.refillMs ?? 0)) : decision;
+    return isLost ? deny(Math.ceil(this.policy.traits.refillMs ?? 0)) : decision;
   }
 
   /** The reply was delayed on its way: the next slot may be too close by now. */
@@ -402,7 +402,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     if (result.attempt !== undefined) await this.applyReport(key, result.attempt, cost);
     if (retryAfterMs !== undefined) this.startCooldown(key, retryAfterMs, this.clock.now());
     const isAsCharged =
-      outcome !== 'ignored' && (used ?? cost) === cost && !this.policy.needsOutcome;
+      outcome !== 'ignored' && (used ?? cost) === cost && !this.policy.traits.needsOutcome;
     // The backend knows nothing of what the fallback granted, except of a lease.
     const isKnown = !fromFallback || leaseId !== undefined;
     const sent =
@@ -481,7 +481,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
   }
 
   #changeTo(policy: Policy): (() => Promise<void>) | undefined {
-    const isAlike = policy.canReserve === this.policy.canReserve;
+    const isAlike = policy.traits.canReserve === this.policy.traits.canReserve;
     return isAlike ? this.#backend.prepareChange?.(policy) : undefined;
   }
 

@@ -109,7 +109,7 @@ export abstract class LimiterCore {
   #callsById(key: string, id: string): RememberedCalls {
     requireKey(key);
     requireId(id);
-    const { needsOutcome } = this.policy;
+    const { needsOutcome } = this.policy.traits;
     const isRepeatable = needsOutcome ? isHeld : undefined;
     this.#remembered ??= new RememberedCalls(this.clock, this.random, this.idForMs, isRepeatable);
     return this.#remembered;
@@ -128,7 +128,7 @@ export abstract class LimiterCore {
 
   /** True if a fixed number of calls in flight is the limit. */
   get countsInFlight(): boolean {
-    return this.policy.concurrencyLimit !== undefined;
+    return this.policy.traits.concurrencyLimit !== undefined;
   }
 
   /** True if every rule protects the capacity of a service, and none a client's quota. */
@@ -185,7 +185,7 @@ export abstract class LimiterCore {
 
   /** True if a lock-out counts attempts, whose end is reported. */
   get takesReports(): boolean {
-    return this.policy.takesReports === true;
+    return this.policy.traits.takesReports === true;
   }
 
   protected abstract applyReport(key: string, report: Report['report'], count: number): unknown;
@@ -222,7 +222,7 @@ export abstract class LimiterCore {
   explainNever(cost: number): string {
     const { policy, name } = this;
     // A learnt limit has no fixed capacity to compare with.
-    const capacity = policy.needsOutcome ? Infinity : maxCostOf(policy, this.clock.now());
+    const capacity = policy.traits.needsOutcome ? Infinity : maxCostOf(policy, this.clock.now());
     if (capacity >= cost) return `cost ${cost} never fits \`${name}\``;
     const what = policy.kind === 'bucket' ? 'burst' : 'limit';
     return `cost ${cost} exceeds the ${what} ${capacity} of \`${name}\``;

@@ -163,8 +163,8 @@ export function createLimiter(
     return new AsyncLimiter(policy, factory, settings);
   }
   const inexactClock = (): Clock => internal.clock ?? coarseClock();
-  const source = givenClock ?? (policy.needsExactTime ? systemClock : inexactClock());
-  const reservationClock = policy.canReserve ? batchClock(source) : undefined;
+  const source = givenClock ?? (policy.traits.needsExactTime ? systemClock : inexactClock());
+  const reservationClock = policy.traits.canReserve ? batchClock(source) : undefined;
   const clock = reservationClock ?? source;
   const { hasher } = internal;
   const context = { clock, random, maxKeys, ...(hasher && { hasher }) };

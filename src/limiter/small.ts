@@ -65,7 +65,7 @@ const FULL_RETRY_MS: Millis = 1000;
 /** Creates a limiter of one rule. @throws {ConfigError} for invalid options. */
 export function smallLimiter(rule: Rule, options: SmallLimiterOptions = {}): SmallLimiter {
   const policy = rule as Policy;
-  if (policy.canReserve)
+  if (policy.traits.canReserve)
     throw new ConfigError('reserve', 'left out: a small limiter has no queue', policy.kind);
   const reader = new OptionReader('', options);
   const maxKeys = reader.number('maxKeys', { min: 1, integer: true }, DEFAULT_MAX_KEYS);

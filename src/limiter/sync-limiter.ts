@@ -60,16 +60,16 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
   constructor(policy: Policy, backend: Backend, settings: SyncLimiterSettings) {
     super(settings);
     this.policy = policy;
-    this.mustSettle = policy.needsOutcome;
-    this.isCheckOnly = !policy.needsOutcome && !policy.canReserve;
-    this.expireMs = policy.expireMs;
+    this.mustSettle = policy.traits.needsOutcome;
+    this.isCheckOnly = !policy.traits.needsOutcome && !policy.traits.canReserve;
+    this.expireMs = policy.traits.expireMs;
     this.#backend = backend;
     this.#batchClock = settings.batchClock;
     this.scheduler = new WaitScheduler({
       ...settings,
       partitions: policy.partitions ?? [],
       levels: policy.priorities ?? [],
-      mayOpenEarlier: policy.mayOpenEarlier ?? false,
+      mayOpenEarlier: policy.traits.mayOpenEarlier ?? false,
       checkNow: (key, cost, now, partitionIndex) =>
         this.#reserveForWaiter(key, cost, now, partitionIndex),
       peek: (key, cost, partitionIndex) => backend.peek(key, cost, partitionIndex),
@@ -253,13 +253,13 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
    */
   prepareChange(limit: Limit, path?: string): (() => void) | undefined {
     const policy = createPolicy(limit, this.random, path);
-    if (policy.canReserve !== this.policy.canReserve) return undefined; // reads the clock in another way
+    if (policy.traits.canReserve !== this.policy.traits.canReserve) return undefined; // reads the clock in another way
     const change = this.#backend.prepareChange?.(policy);
     if (!change) return undefined;
     return () => {
       change();
       this.policy = policy;
-      this.expireMs = policy.expireMs;
+      this.expireMs = policy.traits.expireMs;
       this.scheduler.wakeAll();
       this.telemetry.recordReconfigured(limit);
     };
@@ -420,7 +420,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
   ): void {
     const { cost, outcome, used, rttMs } = settlement;
     // Only listeners read the state of a limit that learns, before and after it has learnt from the call.
-    const isObserved = this.policy.needsOutcome && this.telemetry.hasListeners;
+    const isObserved = this.policy.traits.needsOutcome && this.telemetry.hasListeners;
     const before = isObserved ? this.#backend.inspect(key, now).state : undefined;
     this.#backend.settle(key, settlement, now);
     this.startCooldown(key, retryAfterMs, now);

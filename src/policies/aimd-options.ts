@@ -1,5 +1,4 @@
 import type { OptionReader } from '../core/options.ts';
-import type { PolicyCapabilities } from './policy.ts';
 
 const VARIANTS = ['vector', 'rfc'] as const;
 
@@ -31,7 +30,6 @@ type WithDefaults<Options> = { readonly [name in keyof Options]-?: NonNullable<O
 /** The numbers of the control loop. */
 export interface AimdTerms extends WithDefaults<AimdOptions> {
   readonly kind: string;
-  readonly capabilities: PolicyCapabilities;
   /** False: measures, but never moves the limit. */
   readonly adjusts: boolean;
 }
@@ -58,7 +56,6 @@ export function readAimd(reader: OptionReader): AimdTerms {
     decreaseOnSilence: reader.boolean('decreaseOnSilence', true),
     variant: reader.oneOf('variant', VARIANTS, 'vector'),
     kind: 'adaptive',
-    capabilities: {},
     adjusts: true,
   };
   for (const name of terms.variant === 'rfc' ? VECTOR_ONLY : [])

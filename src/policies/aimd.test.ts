@@ -871,7 +871,7 @@ describe('aimd', () => {
   });
 
   test('aimd: needs exact time', () => {
-    expect(begin({}).policy.needsExactTime).toBe(true);
+    expect(begin({}).policy.traits.needsExactTime).toBe(true);
   });
 
   test('aimd: refuses an invalid cost and counts nothing', () => {

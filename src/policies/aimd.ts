@@ -32,13 +32,7 @@ import type { Random } from '../core/random.ts';
 import { type AimdOptions, type AimdTerms, readAimd } from './aimd-options.ts';
 import { requireCost } from './cost.ts';
 import type { InFlightPolicy } from './partitions.ts';
-import {
-  type PolicyCapabilities,
-  type PoolPosition,
-  type State,
-  timeToOpen,
-  UNDIVIDED,
-} from './policy.ts';
+import { COUNTS_ONLY, type PoolPosition, type State, timeToOpen, UNDIVIDED } from './policy.ts';
 
 /**
  * Means are rounded to a microsecond. No timer measures finer, and without it a mean of equal numbers
@@ -100,11 +94,7 @@ export function aimd(options: AimdOptions, random: Random, path = 'adaptive'): A
 }
 
 /** A fixed number of calls in flight, measured as an adaptive limit measures: see concurrency.ts. */
-export function measuredConcurrency(
-  limit: number,
-  random: Random,
-  capabilities: PolicyCapabilities,
-): AimdPolicy {
+export function measuredConcurrency(limit: number, random: Random): AimdPolicy {
   const unused = {
     decreaseRatio: 1,
     deviationScale: 0,
@@ -112,7 +102,7 @@ export function measuredConcurrency(
     variant: 'vector' as const,
   };
   const range = { initial: limit, max: limit, adjusts: false, decreaseOnSilence: false };
-  const terms = { kind: 'concurrency', capabilities, ...range, ...unused, alpha: 0.4, jitter: 0 };
+  const terms = { kind: 'concurrency', ...range, ...unused, alpha: 0.4, jitter: 0 };
   return controlLoop(terms, random, UNDIVIDED);
 }
 
@@ -121,7 +111,7 @@ export function controlLoop(
   random: Random,
   { size, rank }: PoolPosition,
 ): AimdPolicy {
-  const { kind, capabilities, initial, max, decreaseRatio, alpha, deviationScale } = terms;
+  const { kind, initial, max, decreaseRatio, alpha, deviationScale } = terms;
   const { slowStart, jitter, adjusts, decreaseOnSilence } = terms;
   const isRfc = terms.variant === 'rfc';
   const width = adjusts ? WIDTH : FIXED_WIDTH;
@@ -256,13 +246,15 @@ export function controlLoop(
   };
 
   const policy: AimdPolicy = {
-    ...capabilities,
     kind,
     width,
-    needsExactTime: true, // round-trip times are measured with the same clock
-    needsOutcome: true,
-    canReserve: false,
-    expireMs: Infinity,
+    traits: {
+      ...COUNTS_ONLY,
+      needsExactTime: true, // round-trip times are measured with the same clock
+      needsOutcome: true,
+      concurrencyLimit: adjusts ? undefined : max,
+    },
+    ...(!adjusts && { specs: [{ kind: 'concurrency', params: [max] }] }),
 
     init(state, i, now, freshAt = now) {
       state.fill(0, i, i + width);

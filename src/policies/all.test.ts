@@ -228,8 +228,8 @@ describe('all', () => {
     const parts = [bucket({ rate: 1 }), spacing({ every: '6s', expire: '2s' }), adaptive({}, dice)];
     const policy = all(parts);
     expect(policy.width).toBe(parts.reduce((sum, { width }) => sum + width, 0));
-    expect(policy.expireMs).toBe(2_000);
-    expect(all([bucket({ rate: 1 })]).expireMs).toBe(Infinity);
+    expect(policy.traits.expireMs).toBe(2_000);
+    expect(all([bucket({ rate: 1 })]).traits.expireMs).toBe(Infinity);
     expect(policy.kind).toBe('all');
   });
 
@@ -239,7 +239,8 @@ describe('all', () => {
     const queue = spacing({ every: '6s', reserve: 1 });
     const ramping = ramp({ min: 1, max: 9, over: '4s' });
     const needs = (...parts: Policy[]) => {
-      const { needsExactTime, needsOutcome, canReserve, isPerSecond } = all(parts);
+      const { traits, isPerSecond } = all(parts);
+      const { needsExactTime, needsOutcome, canReserve } = traits;
       return { needsExactTime, needsOutcome, canReserve, isPerSecond };
     };
     const none = {

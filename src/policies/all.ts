@@ -24,6 +24,7 @@ import {
   ruleNamesOf,
   type State,
   setBackKey,
+  type Traits,
 } from './policy.ts';
 
 /** The most components of one limit. */
@@ -133,14 +134,9 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     kind: 'all',
     width,
     ruleKinds,
-    needsExactTime: policies.some((policy) => policy.needsExactTime),
-    needsOutcome: policies.some((policy) => policy.needsOutcome),
-    mayOpenEarlier: policies.some((policy) => policy.mayOpenEarlier),
-    canReserve: policies.some((policy) => policy.canReserve),
+    traits: traitsOf(components),
     isPerSecond: policies.some((policy) => policy.isPerSecond),
-    expireMs: Math.min(...policies.map((policy) => policy.expireMs)),
     ...sharedCapabilities(policies),
-    ...instantsOf(components),
     ...commonClasses(policies, path),
 
     init(state, i, now, freshAt) {
@@ -158,7 +154,6 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     },
 
     ...(advancing.length > 0 && { advance }),
-    ...(policies.some(({ takesReports }) => takesReports) && { takesReports: true }),
     ...(counting && {
       recordRefusal: (state: State, i: number, now: Millis): Millis =>
         max(({ policy, offset }) => policy.recordRefusal?.(state, i + offset, now) ?? 0),
@@ -250,20 +245,29 @@ function sharedCapabilities(policies: readonly Policy[]): PolicyCapabilities {
   const specs = ofEvery(policies, ({ specs }) => specs);
   const buckets = ofEvery(policies, ({ buckets }) => buckets);
   const intervals = policies.flatMap(({ minIntervalMs }) => minIntervalMs ?? []);
-  const concurrency = policies.flatMap(({ concurrencyLimit }) => concurrencyLimit ?? []);
   return {
     ...(specs && { specs }),
     ...(buckets && { buckets }),
     ...(intervals.length > 0 && { minIntervalMs: Math.max(...intervals) }),
-    ...(concurrency.length > 0 && { concurrencyLimit: Math.min(...concurrency) }),
   };
 }
 
-function instantsOf(components: readonly Component[]): Pick<Policy, 'instantIndices'> {
-  if (components.some(({ policy }) => !policy.instantIndices)) return {};
+/** A trait of one component is one of the whole. The slowest to refill determines the refill time. */
+function traitsOf(components: readonly Component[]): Traits {
+  const all = components.map(({ policy }) => policy.traits);
+  const concurrency = all.flatMap(({ concurrencyLimit }) => concurrencyLimit ?? []);
+  const isDivisible = components.every(({ policy }) => policy.divided);
   return {
-    instantIndices: components.flatMap(({ policy, offset }) =>
-      (policy.instantIndices ?? []).map((index) => offset + index),
+    needsExactTime: all.some(({ needsExactTime }) => needsExactTime),
+    needsOutcome: all.some(({ needsOutcome }) => needsOutcome),
+    mayOpenEarlier: all.some(({ mayOpenEarlier }) => mayOpenEarlier),
+    canReserve: all.some(({ canReserve }) => canReserve),
+    takesReports: all.some(({ takesReports }) => takesReports),
+    expireMs: Math.min(...all.map(({ expireMs }) => expireMs)),
+    concurrencyLimit: concurrency.length > 0 ? Math.min(...concurrency) : undefined,
+    refillMs: isDivisible ? Math.max(...all.map(({ refillMs = 0 }) => refillMs)) : undefined,
+    instants: components.flatMap(({ policy, offset }) =>
+      policy.traits.instants.map((index) => offset + index),
     ),
   };
 }
@@ -361,11 +365,8 @@ function resumeOf(policies: readonly Policy[]): Pick<Policy, 'resumeForMs'> {
   return ramps.length === 1 && resumeForMs !== undefined ? { resumeForMs } : {};
 }
 
-/** Divisible if every component is; the slowest to refill determines the refill time. */
-function divisionOf(
-  policies: readonly Policy[],
-  path: string,
-): Pick<Policy, 'divided' | 'refillMs'> {
+/** Divisible if every component is. */
+function divisionOf(policies: readonly Policy[], path: string): Pick<Policy, 'divided'> {
   if (policies.some(({ divided }) => !divided)) return {};
   return {
     divided: (position, now) =>
@@ -373,6 +374,5 @@ function divisionOf(
         policies.map((policy) => policy.divided?.(position, now) ?? policy),
         path,
       ),
-    refillMs: Math.max(...policies.map(({ refillMs = 0 }) => refillMs)),
   };
 }

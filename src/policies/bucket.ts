@@ -31,6 +31,7 @@ import { requireCost } from './cost.ts';
 import { addRoundingUp } from './float-time.ts';
 import {
   type BucketTerms,
+  COUNTS_ONLY,
   type Policy,
   type PoolPosition,
   type State,
@@ -145,13 +146,9 @@ function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
   const policy: Policy = {
     kind,
     width: BUCKET_WIDTH,
-    needsExactTime: false,
-    needsOutcome: false,
-    canReserve: false,
-    expireMs: Infinity,
+    traits: { ...COUNTS_ONLY, refillMs: burst / perMs, instants: [UPDATED_AT] },
     specs: [{ kind, params: [perMs, burst, maxDebt, epsilon] }],
     buckets: [terms],
-    instantIndices: [UPDATED_AT],
 
     init(state, i, now, freshAt = now) {
       state[i + SPENT] = Math.max(0, freshAt - now) * perMs;
@@ -209,7 +206,6 @@ function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
 
     divided: (next) => bucketAt(terms, next),
     ratePerSecond: () => (perMs * 1000) / size,
-    refillMs: burst / perMs,
     paceMs: (units) => (units * size) / perMs,
     grantMs: (state, i, units, now) =>
       Math.max(0, (spentAt(state, i, now) + units * size - capacity - epsilon) / perMs),

@@ -30,7 +30,7 @@ import type { Millis } from '../core/clock.ts';
 import { allow, deny, NEVER, UNLIMITED } from '../core/decision.ts';
 import { OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
-import { type Policy, type State, timeToOpen } from './policy.ts';
+import { COUNTS_ONLY, type Policy, type State, timeToOpen } from './policy.ts';
 
 /** Backs off on busy replies, and recovers. */
 export interface BusyOptions {
@@ -303,10 +303,7 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
   const policy: Policy = {
     kind,
     width: WIDTH,
-    needsExactTime: false,
-    needsOutcome: true,
-    canReserve: false,
-    expireMs: Infinity,
+    traits: { ...COUNTS_ONLY, needsOutcome: true },
 
     init(state, i, now, freshAt = now) {
       state.fill(0, i, i + WIDTH);

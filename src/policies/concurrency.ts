@@ -29,10 +29,7 @@ export function concurrency(
   path = 'concurrency',
 ): AimdPolicy {
   const { limit, withClasses } = readOptions(options, path);
-  const policy = measuredConcurrency(limit, random, {
-    specs: [{ kind: 'concurrency', params: [limit] }],
-    concurrencyLimit: limit,
-  });
+  const policy = measuredConcurrency(limit, random);
   return withClasses?.(policy) ?? policy;
 }
 

@@ -236,7 +236,7 @@ describe('divided all', () => {
   test('divided all: each component is divided; the slowest sets rate and refill time', () => {
     const one = new Member({ all: COMPONENTS }, 4, 0);
     expect(one.ratePerSecond()).toBe(2.5);
-    expect(one.policy.refillMs).toBe(2000);
+    expect(one.policy.traits.refillMs).toBe(2000);
     expect(one.check(1, 0).verdict).toBe('allow');
     expect(one.check(1, 0)).toEqual({ ...deny(200), rule: 'spacing' });
     expect(one.ruleStatuses(0)).toMatchObject([{ quota: 5 }, { windowMs: 200 }]);
@@ -245,7 +245,7 @@ describe('divided all', () => {
   test('divided all: is indivisible if one component is', () => {
     const { policy } = new Member({ all: [...COMPONENTS, { busy: {} }] });
     expect(policy.divided).toBeUndefined();
-    expect(policy.refillMs).toBeUndefined();
+    expect(policy.traits.refillMs).toBeUndefined();
   });
 
   test('divided all: has no rate if all components count calls in flight', () => {

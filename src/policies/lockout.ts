@@ -35,7 +35,7 @@ import {
   LOCKOUT_WIDTH as WIDTH,
 } from './lockout-rule.ts';
 import { createLockoutSharing } from './lockout-sharing.ts';
-import type { Policy, State } from './policy.ts';
+import { COUNTS_ONLY, type Policy, type State } from './policy.ts';
 
 /** Lock-out: a key with too many failures is locked, for longer each time. */
 export interface LockoutOptions {
@@ -146,11 +146,7 @@ function lockoutAt(terms: LockoutTerms, size: number): Policy {
   const policy: Policy = {
     kind,
     width: WIDTH,
-    needsExactTime: false,
-    needsOutcome: false,
-    canReserve: false,
-    expireMs: Infinity,
-    instantIndices: [SINCE],
+    traits: { ...COUNTS_ONLY, takesReports: !isOnRefusal, instants: [SINCE] },
     specs: [{ kind, params: [after, withinMs, forgetMs, +isReset, +isOnRefusal, ...locksMs] }],
 
     init(state, i, now, freshAt = now) {
@@ -179,15 +175,13 @@ function lockoutAt(terms: LockoutTerms, size: number): Policy {
       return allow(Math.floor(after - state[i + COUNT]));
     },
 
-    ...(isOnRefusal
-      ? {
-          recordRefusal(state: State, i: number, now: Millis): Millis {
-            advance(state, i, now);
-            add(state, i, 1, now);
-            return lockedMs(state, i, now);
-          },
-        }
-      : { takesReports: true }),
+    ...(isOnRefusal && {
+      recordRefusal(state: State, i: number, now: Millis): Millis {
+        advance(state, i, now);
+        add(state, i, 1, now);
+        return lockedMs(state, i, now);
+      },
+    }),
 
     available: remainingAt,
 

@@ -220,6 +220,39 @@ export interface LockoutCopy {
   setRemaining(state: State, i: number, remaining: number, now: Millis): void;
 }
 
+/** Facts about a rule that do not depend on a key. */
+export interface Traits {
+  /** Time a few microseconds old would break the rule's promise. */
+  readonly needsExactTime: boolean;
+  /** Every call must be settled; otherwise only calls that used another amount than their cost. */
+  readonly needsOutcome: boolean;
+  /** `retryAfterMs` is an upper bound: the limit opens earlier when a call in flight settles. */
+  readonly mayOpenEarlier: boolean;
+  /** It may decide `wait`: proceed later, on a reservation. */
+  readonly canReserve: boolean;
+  /** A permit not used this long after it was due has expired. */
+  readonly expireMs: Millis;
+  /** It counts attempts, whose end is reported by `Feedback.report`. */
+  readonly takesReports: boolean;
+  /** The fixed number of calls allowed in flight. */
+  readonly concurrencyLimit?: number | undefined;
+  /** Time from everything spent to as good as new; absent if that does not depend on time. */
+  readonly refillMs?: Millis | undefined;
+  /** Where its state has instants. */
+  readonly instants: readonly number[];
+}
+
+/** The traits of a rule that only counts; another one names what differs. */
+export const COUNTS_ONLY: Traits = Object.freeze({
+  needsExactTime: false,
+  needsOutcome: false,
+  mayOpenEarlier: false,
+  canReserve: false,
+  expireMs: Infinity,
+  takesReports: false,
+  instants: [],
+});
+
 /** What a policy can do for a backend besides deciding. Absent: it lacks the capability. */
 export interface PolicyCapabilities {
   /** Names of its partitions; a check refers to one by its index here. */
@@ -233,9 +266,6 @@ export interface PolicyCapabilities {
 
   /** Its token buckets in the order of the state, if it consists of nothing else. */
   readonly buckets?: readonly BucketTerms[];
-
-  /** True if a rule counts attempts, whose end is reported by `Feedback.report`. */
-  readonly takesReports?: boolean;
 
   /** lockout: what peers exchange of a key. */
   readonly lockoutSharing?: LockoutSharing;
@@ -252,15 +282,9 @@ export interface PolicyCapabilities {
   /** The minimum interval between two permits. */
   readonly minIntervalMs?: Millis;
 
-  /** The fixed number of calls allowed in flight. */
-  readonly concurrencyLimit?: number;
-
-  /** Where its state has instants, if it has no other number that depends on the clock. */
-  readonly instantIndices?: readonly number[];
-
   /**
    * The clock was set back by `byMs` and says `now`: moves the key's instants along, so that nothing was refilled meanwhile.
-   * Absent: `instantIndices` says all. Callers use `setBackKey`.
+   * Absent: `traits.instants` says all. Callers use `setBackKey`.
    */
   setBack?(state: State, i: number, byMs: Millis, now: Millis): void;
 
@@ -275,9 +299,6 @@ export interface PolicyCapabilities {
 
   /** The maximum age of a ramp level that may be resumed; absent unless configured. */
   readonly resumeForMs?: Millis;
-
-  /** Time from everything spent to as good as new; absent if that does not depend on time. */
-  readonly refillMs?: Millis;
 
   /**
    * The time from a grant to a refused call until calls of `units` in all, which waited behind it, are granted: how fast a
@@ -320,20 +341,7 @@ export interface Policy extends PolicyCapabilities {
   /** Numbers of state per key. */
   readonly width: number;
 
-  /** True if time a few microseconds old would break the rule's promise. */
-  readonly needsExactTime: boolean;
-
-  /** True if every call must be settled; otherwise only calls that used another amount than their cost. */
-  readonly needsOutcome: boolean;
-
-  /** True if `retryAfterMs` is an upper bound: the limit opens earlier when a call in flight settles. */
-  readonly mayOpenEarlier?: boolean;
-
-  /** True if it may decide `wait`: proceed later, on a reservation. */
-  readonly canReserve: boolean;
-
-  /** A permit not used this long after it was due has expired. */
-  readonly expireMs: Millis;
+  readonly traits: Traits;
 
   /**
    * Begins a key. With `freshAt` the key begins with so much spent that it is as good as new only then:
@@ -381,7 +389,7 @@ export function setBackKey(
   now: Millis,
 ): void {
   if (policy.setBack) policy.setBack(state, i, byMs, now);
-  else for (const index of policy.instantIndices ?? []) state[i + index] -= byMs;
+  else for (const index of policy.traits.instants) state[i + index] -= byMs;
 }
 
 /** The names of rules: their kinds, numbered where a kind occurs again: `bucket`, `window`, `bucket-2`. */

@@ -26,6 +26,7 @@ import { OptionReader } from '../core/options.ts';
 import { HOUR_MS, type PeriodTerms, periodEnd, periodStart } from './calendar.ts';
 import { requireCost } from './cost.ts';
 import {
+  COUNTS_ONLY,
   type Policy,
   type PoolPosition,
   type State,
@@ -126,10 +127,7 @@ function quotaAt(terms: QuotaTerms, position: PoolPosition): Policy {
   const policy: Policy = {
     kind,
     width: WIDTH,
-    needsExactTime: false,
-    needsOutcome: false,
-    canReserve: false,
-    expireMs: Infinity,
+    traits: { ...COUNTS_ONLY, refillMs: isDivisible ? length : undefined },
     specs: [{ kind, params: [limit, calendarId, months, length, origin, day], zone }],
     grantMs: (state, i, units, now) => simulateGrants(policy, state, i, units, now),
 
@@ -188,7 +186,6 @@ function quotaAt(terms: QuotaTerms, position: PoolPosition): Policy {
     ...(isDivisible && {
       divided: (next: PoolPosition) => quotaAt(terms, next),
       ratePerSecond: () => (limit * 1000) / length / size,
-      refillMs: length,
     }),
 
     removableAt: (state, i) => finiteEnd(state, i),

@@ -27,6 +27,7 @@ import type { Duration } from '../core/duration.ts';
 import { OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
 import {
+  COUNTS_ONLY,
   type Policy,
   type PoolPosition,
   type State,
@@ -172,12 +173,9 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
     const policy: Policy = {
       kind,
       width: WIDTH,
-      needsExactTime: false,
-      needsOutcome: false,
-      canReserve: false,
+      traits: COUNTS_ONLY,
       isPerSecond: true,
       ...(options.resumeFor !== undefined && { resumeForMs }),
-      expireMs: Infinity,
       specs,
 
       init(state, i, now, freshAt = now) {

@@ -369,21 +369,19 @@ describe('spacing', () => {
   );
 
   test('spacing: reports how long a permit stays valid', () => {
-    expect(spacing({ every: '6s' }).expireMs).toBe(Infinity);
-    expect(spacing({ every: '6s', expire: '500ms' }).expireMs).toBe(500);
+    expect(spacing({ every: '6s' }).traits.expireMs).toBe(Infinity);
+    expect(spacing({ every: '6s', expire: '500ms' }).traits.expireMs).toBe(500);
   });
 
   test('spacing: can reserve only with reserve above 0, and needs no outcomes', () => {
-    expect(spacing({ every: '6s' })).toMatchObject({ canReserve: false, needsOutcome: false });
-    expect(spacing({ every: '6s', reserve: 1 })).toMatchObject({
-      canReserve: true,
-      needsOutcome: false,
-    });
+    const traitsOf = (reserve: number) => spacing({ every: '6s', reserve }).traits;
+    expect(traitsOf(0)).toMatchObject({ canReserve: false, needsOutcome: false });
+    expect(traitsOf(1)).toMatchObject({ canReserve: true, needsOutcome: false });
   });
 
   test('spacing: needs exact time, and is removable at its next slot', () => {
     const { policy, state, check } = begin({ every: '6s', reserve: 2 });
-    expect(policy.needsExactTime).toBe(true);
+    expect(policy.traits.needsExactTime).toBe(true);
     check(1_000);
     check(1_000);
     expect(policy.removableAt(state, 0)).toBe(13_000);

@@ -23,7 +23,14 @@ import type { Duration } from '../core/duration.ts';
 import { OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
 import { addRoundingUp, subtractRoundingDown } from './float-time.ts';
-import { type Policy, type PoolPosition, type State, timeToOpen, UNDIVIDED } from './policy.ts';
+import {
+  COUNTS_ONLY,
+  type Policy,
+  type PoolPosition,
+  type State,
+  timeToOpen,
+  UNDIVIDED,
+} from './policy.ts';
 
 /** Minimum interval between calls. */
 export interface SpacingOptions {
@@ -84,13 +91,16 @@ function spacingAt(terms: SpacingTerms, { size }: PoolPosition): Policy {
   const policy: Policy = {
     kind,
     width: 1,
-    needsExactTime: true, // a permit granted on stale time may be too close to the next one
-    needsOutcome: false,
-    canReserve: reserve > 0,
-    expireMs,
+    traits: {
+      ...COUNTS_ONLY,
+      needsExactTime: true, // a permit granted on stale time may be too close to the next one
+      canReserve: reserve > 0,
+      expireMs,
+      refillMs: intervalMs,
+      instants: [0],
+    },
     specs: [{ kind, params: [intervalMs, reserve, expireMs] }],
     minIntervalMs: intervalMs,
-    instantIndices: [0],
 
     init(state, i, now, freshAt = now) {
       state[i] = freshAt > now ? subtractRoundingDown(freshAt, everyMs) : NEVER_GRANTED;
@@ -145,7 +155,6 @@ function spacingAt(terms: SpacingTerms, { size }: PoolPosition): Policy {
     /** Divides the rate: a division alone cannot keep calls of several processes apart. */
     divided: (position) => spacingAt(terms, position),
     ratePerSecond: () => 1000 / everyMs,
-    refillMs: intervalMs,
     paceMs: (units) => units * everyMs,
     grantMs: (state, i, units, now) =>
       Math.max(0, nextAtOf(state, i) - now + (units - 1) * everyMs),

@@ -28,6 +28,7 @@ import type { Duration } from '../core/duration.ts';
 import { OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
 import {
+  COUNTS_ONLY,
   type Policy,
   type PoolPosition,
   type State,
@@ -163,12 +164,8 @@ function windowAt(terms: WindowTerms, { part, least, until }: WindowPart): Polic
   const policy: Policy = {
     kind,
     width: COUNTS + ring,
-    needsExactTime: false,
-    needsOutcome: false,
-    canReserve: false,
-    expireMs: Infinity,
+    traits: { ...COUNTS_ONLY, refillMs: perMs + stepMs },
     specs: [{ kind, params: [limit, steps, stepMs] }],
-    refillMs: perMs + stepMs,
     grantMs: (state, i, units, now) => simulateGrants(policy, state, i, units, now),
 
     init(state, i, now, freshAt = now) {

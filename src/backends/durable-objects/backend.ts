@@ -101,7 +101,7 @@ export class DurableObjectBackend implements RemoteBackend {
         context.onAvailability(isAvailable, why);
       },
     });
-    if (!policy.needsOutcome)
+    if (!policy.traits.needsOutcome)
       this.checkOnce = async (key, cost, { id, forMs, mayReserve }) => {
         const decided = await this.#check(key, cost, mayReserve, { once: { id, forMs } });
         return { ...decided, callId: id };
@@ -281,7 +281,8 @@ export class DurableObjectBackend implements RemoteBackend {
   /** Objects convert each key when it is next used, as of now: `stored-key.ts`. */
   prepareChange(policy: Policy): (() => Promise<void>) | undefined {
     const isShared =
-      limitOf(policy) !== undefined && policy.needsOutcome === this.#policy.needsOutcome;
+      limitOf(policy) !== undefined &&
+      policy.traits.needsOutcome === this.#policy.traits.needsOutcome;
     if (!isShared || !converterBetween(this.#policy, policy)) return undefined;
     return async () => {
       if (!this.isAvailable) throw new UnavailableError('a Durable Object');

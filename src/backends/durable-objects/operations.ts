@@ -146,7 +146,7 @@ class KeyOperations {
   #decide(cost: number, mayReserve: boolean, leaseId?: string): Decision {
     const { state, leases } = this.#record;
     if (leaseId !== undefined && leases.size >= MAX_LEASES) return deny(LEASES_FULL_RETRY_MS);
-    const before = mayReserve || !this.#policy.canReserve ? undefined : state.slice();
+    const before = mayReserve || !this.#policy.traits.canReserve ? undefined : state.slice();
     const decision = this.#policy.check(state, 0, cost, this.#now);
     if (decision.verdict !== 'wait' || !before) return decision;
     state.set(before); // cancels the reservation

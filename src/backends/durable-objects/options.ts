@@ -80,12 +80,12 @@ export function durableObjects(
     isRemote: true,
     create(policy, context) {
       requireShareable(policy);
-      if (given === 'local' && policy.needsOutcome) {
+      if (given === 'local' && policy.traits.needsOutcome) {
         const expected = 'deny or allow for a limit on calls in flight';
         throw new ConfigError(fields.pathOf('onUnavailable'), expected, given);
       }
       const isStrict =
-        policy.needsOutcome || policy.specs?.some(({ kind }) => kind === 'spacing') === true;
+        policy.traits.needsOutcome || policy.specs?.some(({ kind }) => kind === 'spacing') === true;
       const onUnavailable = given ?? (isStrict ? 'deny' : 'local');
       const chosen = { namespace, deadlineMs, onUnavailable, processes, shards };
       const rest = { leaseMs, writeDelayMs, locationHint, waitUntil };
@@ -99,7 +99,7 @@ const isNamespace = (value: unknown): value is ObjectNamespace =>
   isFunction((value as ObjectNamespace | null)?.get);
 
 function requireShareable(policy: Policy): void {
-  const { concurrencyLimit = 0 } = policy;
+  const { concurrencyLimit = 0 } = policy.traits;
   if (concurrencyLimit > MAX_LEASES) {
     const expected = `at most ${MAX_LEASES} calls in flight of a key when a Durable Object counts them`;
     throw new ConfigError('limit', expected, concurrencyLimit);

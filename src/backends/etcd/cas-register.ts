@@ -59,7 +59,7 @@ export class CasRegister extends ContendedQueue<RegisterOperation> {
     super(context);
     this.#key = key;
     this.#context = context;
-    this.#instantIndices = context.policy.instantIndices ?? [];
+    this.#instantIndices = context.policy.traits.instants;
     this.#localInstants = this.#instantIndices.map(() => Infinity);
   }
 

@@ -67,7 +67,7 @@ export class DelayedRule {
   check(state: State, cost: number, moment: DecisionTime, mayReserve: boolean): TimedDecision {
     const { now, maxDelayMs } = moment;
     // Reservations are counted at the time the caller has the decision: permits that start before are none.
-    const isReserving = mayReserve && this.policy.canReserve;
+    const isReserving = mayReserve && this.policy.traits.canReserve;
     const peeked = this.policy.check(state.slice(), 0, cost, isReserving ? now + maxDelayMs : now);
     if (peeked.verdict === 'deny') return this.#noteRefusal(state, cost, now, peeked);
     if (peeked.verdict === 'wait' && !mayReserve) return refuse(Math.ceil(peeked.waitMs));

@@ -11,14 +11,14 @@
  */
 
 import type { Millis } from '../../core/clock.ts';
-import type { KeyConverter, Policy, State } from '../../policies/policy.ts';
+import { COUNTS_ONLY, type KeyConverter, type Policy, type State } from '../../policies/policy.ts';
 
 /** A state that never becomes removable is kept for this long after its last write: a level of a ramp. */
 const IDLE_TTL_MS: Millis = 86_400_000;
 
 /** `inner` on its own clock; `status` is what differs in the status of the rule. */
 export function onElapsedTime(inner: Policy, status: { readonly windowMs?: Millis } = {}): Policy {
-  const { kind, width, specs = [], refillMs, lendMs } = inner;
+  const { kind, width, specs = [], traits, lendMs } = inner;
   const TIME = width; // 0: not written yet
   const WRITTEN_AT = width + 1;
 
@@ -41,13 +41,8 @@ export function onElapsedTime(inner: Policy, status: { readonly windowMs?: Milli
   return {
     kind,
     width: width + 2,
-    needsExactTime: false,
-    needsOutcome: false,
-    canReserve: false,
-    expireMs: Infinity,
+    traits: { ...COUNTS_ONLY, refillMs: traits.refillMs, instants: [WRITTEN_AT] },
     specs,
-    instantIndices: [WRITTEN_AT],
-    ...(refillMs !== undefined && { refillMs }),
     ...(lendMs !== undefined && { lendMs }),
 
     init(state, i, now) {

@@ -55,7 +55,7 @@ export function etcd(options: EtcdOptions, path = 'backend'): RemoteBackendFacto
       // A server that hangs leaves time to try each remaining one.
       const eachMs = deadlineMs / connection.endpoints.length;
       const http = new EtcdHttp({ ...connection, deadlineMs: eachMs, clock });
-      if (policy.concurrencyLimit !== undefined) {
+      if (policy.traits.concurrencyLimit !== undefined) {
         const chosen = { prefix, deadlineMs, onUnavailable };
         return new SemaphoreBackend(policy, context, etcdEntryStore(http), chosen);
       }
@@ -71,9 +71,9 @@ const ALTERNATIVES: Readonly<Record<string, string>> = {
 };
 
 function requireShareable(policy: Policy): void {
-  const { kind, specs, canReserve, concurrencyLimit } = policy;
+  const { kind, specs, traits } = policy;
   if (specs?.some((spec) => spec.kind === 'concurrency')) {
-    if (specs.length === 1 && concurrencyLimit !== undefined) return;
+    if (specs.length === 1 && traits.concurrencyLimit !== undefined) return;
     const expected =
       'alone when it counts calls in flight through etcd: combine limiters with all([...]) instead';
     throw new ConfigError('limit', expected, kind);
@@ -87,7 +87,7 @@ function requireShareable(policy: Policy): void {
     const expected = `made of ${kinds} when it is shared through etcd (${why})`;
     throw new ConfigError('limit', expected, refused);
   }
-  if (kind === 'all' && canReserve) {
+  if (kind === 'all' && traits.canReserve) {
     const expected =
       'a spacing without `reserve` within `all` when it is shared through etcd: use `acquire`, which waits';
     throw new ConfigError('limit', expected, kind);

@@ -55,14 +55,14 @@ function windowOnElapsedTime({ specs = [] }: Policy): Policy {
   const perMs = steps * stepMs;
   const inner = window({ limit, per: perMs * DRIFT_FACTOR, steps });
   const lending = lendMs === undefined ? {} : { lendMs };
-  const refillMs = perMs + stepMs;
-  return onElapsedTime({ ...inner, specs, refillMs, ...lending }, { windowMs: perMs });
+  const traits = { ...inner.traits, refillMs: perMs + stepMs };
+  return onElapsedTime({ ...inner, specs, traits, ...lending }, { windowMs: perMs });
 }
 
 function onCalendar(policy: Policy): Policy {
   return {
     ...policy,
-    instantIndices: [],
+    traits: { ...policy.traits, instants: [] },
     init(state, i, now, freshAt) {
       policy.init(state, i, now, freshAt);
       policy.update(state, i, { hits: 0 }, now); // a register holds no NaN

@@ -122,7 +122,7 @@ export class SemaphoreBackend implements RemoteBackend {
   }
 
   get #most(): number {
-    return this.#policy.concurrencyLimit ?? 0;
+    return this.#policy.traits.concurrencyLimit ?? 0;
   }
 
   check(key: string, cost: number): Promise<RemoteDecision> {

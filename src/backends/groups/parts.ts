@@ -42,7 +42,7 @@ function dividerOf(policy: Policy): ((group: GroupTerms) => GroupPart) | undefin
   const [whole, ...others] = policy.buckets ?? [];
   if (whole && others.length === 0) return (group) => partOfBucket(whole, group);
   if (policy.kind === 'window') return (group) => partOfWindow(policy, group);
-  if (policy.kind === 'lockout' && policy.takesReports)
+  if (policy.kind === 'lockout' && policy.traits.takesReports)
     return (group) => partOfLockout(policy, group);
   return undefined;
 }

@@ -268,7 +268,8 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
       this.#recheckAt = Math.min(pool.claimValidUntil(now), now + NO_CLAIM_RETRY_MS);
       return;
     }
-    const { isPerSecond = false, refillMs = 0 } = this.#policy;
+    const { isPerSecond = false, traits } = this.#policy;
+    const { refillMs = 0 } = traits;
     this.#moveTo(size, rank);
     // A member that joins or returns has saved nothing up: other members may have spent it.
     const isFirst = size === 1 && !this.#hasHadClaim;

@@ -88,7 +88,7 @@ export class CombinedBackend implements RemoteBackend {
   }
 
   check(key: string, cost: number): Promise<RemoteDecision> {
-    return this.#charge(key, cost, this.#policy.canReserve ? 'a' : 'n');
+    return this.#charge(key, cost, this.#policy.traits.canReserve ? 'a' : 'n');
   }
 
   checkNow(key: string, cost: number, isWaiting = false): Promise<RemoteDecision> {
@@ -266,8 +266,8 @@ export class CombinedBackend implements RemoteBackend {
 }
 
 /** Whether a limit counts calls in flight beside other rules. */
-export const isCombinedLimit = ({ concurrencyLimit, specs = [] }: Policy): boolean =>
-  concurrencyLimit !== undefined && specs.some(({ kind }) => kind !== 'concurrency');
+export const isCombinedLimit = ({ traits, specs = [] }: Policy): boolean =>
+  traits.concurrencyLimit !== undefined && specs.some(({ kind }) => kind !== 'concurrency');
 
 /** A limit as what Redis stores of it: leases, and numbers. */
 interface SplitLimit {
@@ -283,14 +283,16 @@ interface SplitLimit {
   readonly innerNames: readonly string[];
 }
 
-const isConcurrency = ({ concurrencyLimit }: Policy): boolean => concurrencyLimit !== undefined;
+const isConcurrency = ({ traits }: Policy): boolean => traits.concurrencyLimit !== undefined;
 
 function split(limit: Policy): SplitLimit {
   const rules = rulesOf(limit);
   const others = rules.filter(({ policy }) => !isConcurrency(policy));
   const [smallest] = rules
     .filter(({ policy }) => isConcurrency(policy))
-    .sort((a, b) => (a.policy.concurrencyLimit ?? 0) - (b.policy.concurrencyLimit ?? 0));
+    .sort(
+      (a, b) => (a.policy.traits.concurrencyLimit ?? 0) - (b.policy.traits.concurrencyLimit ?? 0),
+    );
   const rest = others.length === 1 ? others[0].policy : all(others.map(({ policy }) => policy));
   return {
     rules,

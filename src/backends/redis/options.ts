@@ -69,7 +69,7 @@ export function redis(
         throw new ConfigError('limit', kinds, policy.kind);
       }
       requireWidth(policy);
-      if (timersEndWithRequest && policy.concurrencyLimit !== undefined) {
+      if (timersEndWithRequest && policy.traits.concurrencyLimit !== undefined) {
         const expected =
           'without `concurrency` on Cloudflare Workers, where no timer can renew its leases in Redis: use durableObjects()';
         throw new ConfigError('limit', expected, policy.kind);
@@ -80,7 +80,7 @@ export function redis(
           'false with a concurrency limit beside other rules: leave it out, and calls wait in each process';
         throw new ConfigError(fields.pathOf('fairQueue'), expected, isFair);
       }
-      if (isFair && policy.canReserve) {
+      if (isFair && policy.traits.canReserve) {
         const expected =
           'false with `reserve`: the fair queue grants permits ahead itself, so leave out `reserve`';
         throw new ConfigError(fields.pathOf('fairQueue'), expected, isFair);
@@ -102,7 +102,7 @@ export function redis(
       const chosen = { prefix: String(prefix), deadlineMs, onUnavailable, processes };
       const config: RedisConfig = { connection, subscriber, ...chosen };
       if (isCombined) return new CombinedBackend(policy, context, config);
-      if (policy.concurrencyLimit !== undefined)
+      if (policy.traits.concurrencyLimit !== undefined)
         return new SemaphoreBackend(policy, context, config);
       const backend = new RedisBackend(policy, context, config);
       if (prefetch === undefined) return backend;

@@ -19,7 +19,13 @@ import { allow, type Decision, deny, NEVER, WHEN_SETTLED } from '../../core/deci
 import type { Random } from '../../core/random.ts';
 import { requireCost } from '../cost.ts';
 import type { InFlightPolicy } from '../partitions.ts';
-import { type LimitCause, type PoolPosition, type State, timeToOpen } from '../policy.ts';
+import {
+  COUNTS_ONLY,
+  type LimitCause,
+  type PoolPosition,
+  type State,
+  timeToOpen,
+} from '../policy.ts';
 import {
   checkDemand,
   countTime,
@@ -155,11 +161,12 @@ export function delay(
   const policy: InFlightPolicy = {
     kind: 'adaptive',
     width: WIDTH,
-    needsExactTime: true, // round-trip times are measured with the same clock
-    needsOutcome: true,
-    mayOpenEarlier: true, // a call that settles may end a silence
-    canReserve: false,
-    expireMs: Infinity,
+    traits: {
+      ...COUNTS_ONLY,
+      needsExactTime: true, // round-trip times are measured with the same clock
+      needsOutcome: true,
+      mayOpenEarlier: true, // a call that settles may end a silence
+    },
 
     init(state, i, now, freshAt = now) {
       state.fill(0, i, i + WIDTH);

@@ -22,7 +22,7 @@ export type CreateRule = (random: Random, now: Millis) => Rule;
 
 /** Drives a policy as a limiter does: what is measured is what ships. */
 export function policyRule(policy: Policy, startedAt: Millis): Rule {
-  if (policy.canReserve)
+  if (policy.traits.canReserve)
     throw new Error(`expected a rule without reservations, got ${policy.kind}`);
   const state = new Float64Array(policy.width);
   policy.init(state, 0, startedAt);

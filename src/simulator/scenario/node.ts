@@ -53,7 +53,7 @@ export class ScenarioNode {
     const { limits } = setup;
     this.key = limits.length === 1 ? limits[0].key : undefined;
     this.isCheckOnly = limits.every(({ limit }) => {
-      const { needsOutcome, canReserve } = createPolicy(limit, seededRandom(0));
+      const { needsOutcome, canReserve } = createPolicy(limit, seededRandom(0)).traits;
       return !needsOutcome && !canReserve;
     });
     this.clock = new NodeClock(setup.timeline, setup.onTimer);
