@@ -109,8 +109,7 @@ export abstract class LimiterCore {
   #callsById(key: string, id: string): RememberedCalls {
     requireKey(key);
     requireId(id);
-    const { needsOutcome } = this.policy.traits;
-    const isRepeatable = needsOutcome ? isHeld : undefined;
+    const isRepeatable = this.mustSettle ? isHeld : undefined;
     this.#remembered ??= new RememberedCalls(this.clock, this.random, this.idForMs, isRepeatable);
     return this.#remembered;
   }
@@ -185,7 +184,7 @@ export abstract class LimiterCore {
 
   /** True if a lock-out counts attempts, whose end is reported. */
   get takesReports(): boolean {
-    return this.policy.traits.takesReports === true;
+    return this.policy.traits.takesReports;
   }
 
   protected abstract applyReport(key: string, report: Report['report'], count: number): unknown;

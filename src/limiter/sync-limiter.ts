@@ -69,7 +69,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
       ...settings,
       partitions: policy.partitions ?? [],
       levels: policy.priorities ?? [],
-      mayOpenEarlier: policy.traits.mayOpenEarlier ?? false,
+      mayOpenEarlier: policy.traits.mayOpenEarlier,
       checkNow: (key, cost, now, partitionIndex) =>
         this.#reserveForWaiter(key, cost, now, partitionIndex),
       peek: (key, cost, partitionIndex) => backend.peek(key, cost, partitionIndex),
@@ -420,7 +420,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
   ): void {
     const { cost, outcome, used, rttMs } = settlement;
     // Only listeners read the state of a limit that learns, before and after it has learnt from the call.
-    const isObserved = this.policy.traits.needsOutcome && this.telemetry.hasListeners;
+    const isObserved = this.mustSettle && this.telemetry.hasListeners;
     const before = isObserved ? this.#backend.inspect(key, now).state : undefined;
     this.#backend.settle(key, settlement, now);
     this.startCooldown(key, retryAfterMs, now);

@@ -149,10 +149,9 @@ export class LocalBackend implements Backend {
     const i = this.#table.findOrAdd(key, now);
     if (i < 0) return deny(TABLE_FULL_RETRY_MS);
     const { storage } = this.#table;
-    const before = this.#policy.traits.canReserve
-      ? storage.slice(i, i + this.#policy.width)
-      : undefined;
-    const decision = this.#policy.check(storage, i, cost, now, partitionIndex);
+    const policy = this.#policy;
+    const before = policy.traits.canReserve ? storage.slice(i, i + policy.width) : undefined;
+    const decision = policy.check(storage, i, cost, now, partitionIndex);
     if (decision.verdict === 'wait' && before) storage.set(before, i); // cancels the reservation
     return reservedToDeny(decision);
   }
