@@ -30,12 +30,15 @@ async function soak(...flags: string[]): Promise<Phase[]> {
 
 const names = (phases: readonly Phase[]): string[] => phases.map(({ name }) => name);
 
+/** Calls per second: a tenth of the limit. A busy machine sends fewer calls, and pays debts of an earlier phase. */
+const PLAUSIBLE_RATE = 10;
+
 /** Within the bound, and with a plausible number of admitted calls. */
 function expectBounded(phases: readonly Phase[]): void {
   for (const { name, broken, windows, admitted, seconds } of phases) {
     expect({ name, broken }).toEqual({ name, broken: [] });
     expect(windows.length, name).toBeGreaterThan(0);
-    expect(admitted / seconds, name).toBeGreaterThan(50);
+    expect(admitted / seconds, name).toBeGreaterThan(PLAUSIBLE_RATE);
   }
 }
 
