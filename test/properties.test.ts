@@ -851,10 +851,10 @@ describe('removal and eviction', () => {
       const [before, after] = halves(scene);
       const key = new Key(scene.policy, scene.startAt);
       const stopped = live(key, { ...scene, steps: before });
-      const removableAt = key.policy.removableAt(key.state, 0);
-      if (removableAt === Infinity) return; // it must be kept
+      const freshAt = key.policy.freshAt(key.state, 0, false);
+      if (freshAt === Infinity) return; // it must be kept
       removed++;
-      const later = { ...scene, steps: after, startAt: Math.max(stopped, removableAt) };
+      const later = { ...scene, steps: after, startAt: Math.max(stopped, freshAt) };
       const successor = key.replaced(later.startAt);
       expect(decisionsOf(successor, later)).toEqual(decisionsOf(key, later));
     });
@@ -874,7 +874,7 @@ describe('removal and eviction', () => {
       const stopped = live(key, scene);
       while (key.permits.length > 0)
         key.settle({ ...(scene.steps[0] as Step), outcome: 'failed' }, stopped);
-      if (key.policy.removableAt(key.state, 0) > stopped) return;
+      if (key.policy.freshAt(key.state, 0, false) > stopped) return;
       removed++;
       const steps = scene.steps.map((step) => ({ ...step, outcome: 'ok' as const }));
       const later = { ...scene, steps, startAt: stopped };
@@ -889,7 +889,7 @@ describe('removal and eviction', () => {
 
   /**
    * A key that is evicted while in use may come back as a new key, which is as good as new only at
-   * `evictableAt`. It must not get more than if it had been kept: at once, and in total after any number of
+   * `freshAt`. It must not get more than if it had been kept: at once, and in total after any number of
    * checks, where the two can be compared. They cannot in adaptive after a reply (one learns what the
    * other has lost), nor in a ramp beyond the second in which it is as good as new (a smaller level is
    * used up sooner, and may grow where a larger one does not), nor in busy beside a bucket from then on (calls
@@ -901,18 +901,18 @@ describe('removal and eviction', () => {
       const [before, after] = halves(scene);
       const key = new Key(scene.policy, scene.startAt);
       const now = live(key, { ...scene, steps: before });
-      const evictableAt = key.policy.evictableAt(key.state, 0);
-      if (evictableAt === Infinity) return;
+      const freshAt = key.policy.freshAt(key.state, 0, true);
+      if (freshAt === Infinity) return;
       evicted++;
-      const successor = key.replaced(now, Math.max(now, evictableAt));
-      for (const then of [now, Math.max(now, evictableAt)]) {
+      const successor = key.replaced(now, Math.max(now, freshAt));
+      for (const then of [now, Math.max(now, freshAt)]) {
         expect(successor.available(then)).toBeLessThanOrEqual(key.available(then));
       }
       if (ADAPTIVE.includes(rig)) return;
 
-      const secondOver = (Math.floor(Math.max(now, evictableAt) / 1_000) + 1) * 1_000;
+      const secondOver = (Math.floor(Math.max(now, freshAt) / 1_000) + 1) * 1_000;
       const isRamp = rig === RAMP || rig === SCHEDULED;
-      const horizon = isRamp ? secondOver : rig === BUSY_BUCKET ? evictableAt : Infinity;
+      const horizon = isRamp ? secondOver : rig === BUSY_BUCKET ? freshAt : Infinity;
       const totals = [key, successor].map((one) => {
         const sums: number[] = [];
         let sum = 0;

@@ -77,7 +77,7 @@ export interface Backend {
   /** What `checkNow` would decide, without counting. */
   peek(key: string, cost: number, partitionIndex?: number): Decision;
   /** The least time until calls of `units` in all are granted to the key; 0: unknown. */
-  grantMs?(key: string, units: number): Millis;
+  timeToGrantMs?(key: string, units: number): Millis;
   /** Takes up to `most` whole units, Infinity for all, and returns how many it took. */
   takeUpTo(key: string, most: number): number;
   /** Token buckets only, for groups: takes up to `most` whole tokens above the level `leave`. */

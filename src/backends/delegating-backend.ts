@@ -53,8 +53,8 @@ export class DelegatingBackend<Inner extends Backend = Backend> implements Backe
     return this.inner.peek(key, cost, partitionIndex);
   }
 
-  grantMs(key: string, units: number): Millis {
-    return this.inner.grantMs?.(key, units) ?? 0;
+  timeToGrantMs(key: string, units: number): Millis {
+    return this.inner.timeToGrantMs?.(key, units) ?? 0;
   }
 
   takeUpTo(key: string, most: number): number {

@@ -24,7 +24,7 @@ export function setBackTable(
     if (until <= now + byMs) return -Infinity; // over before the snapshot was written
     policy.init(scratch, 0, now + byMs, until);
     setBackKey(policy, scratch, 0, byMs, now);
-    return policy.evictableAt(scratch, 0);
+    return policy.freshAt(scratch, 0, true);
   };
   return { entries: moved, debtUntil: debtUntil?.map(moveDebt) };
 }

@@ -137,7 +137,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
       backend: this.#backend,
       canReserve: policy.traits.canReserve,
       expireMs,
-      paceMs: (units) => this.policy.paceMs?.(units) ?? 0,
+      drainMs: (units) => this.policy.queue?.drainMs(units) ?? 0,
       neverFits: (cost) => {
         const now = this.clock.now();
         const state = new Float64Array(this.policy.width);

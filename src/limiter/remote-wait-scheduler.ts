@@ -45,7 +45,7 @@ export interface RemoteWaitSchedulerOptions extends QueueSettings {
   readonly canReserve: boolean;
   expireMs(): Millis;
   /** The least time from the grant to a waiter until `units` are granted to those behind it. Left out: unknown. */
-  paceMs?(units: number): Millis;
+  drainMs?(units: number): Millis;
   /** Whether the cost is above what any key can have: it would hold up those behind it. */
   neverFits?(cost: number): boolean;
   /** The rest of the key's cool-down; 0: none. */
@@ -443,19 +443,19 @@ export class RemoteWaitScheduler {
     const queue = this.#queues.get(one.queueId);
     const first = queue?.waiters.first;
     if (!queue || !first) return 0;
-    if (first === one) return this.#grantMs(queue, one.cost, now);
+    if (first === one) return this.#turnInMs(queue, one.cost, now);
     if (!queue.waiters.hasEarlier(one)) return 0;
     const unitsAhead = Math.max(first.cost, queue.waiters.costBefore(one));
-    return this.#grantMs(queue, unitsAhead + one.cost, now);
+    return this.#turnInMs(queue, unitsAhead + one.cost, now);
   }
 
   /** The least time until the next waiters, of `units` in all, are granted; 0: unknown. */
-  #grantMs({ opensAt, refusedCost, fromFallback }: KeyQueue, units: number, now: Millis): Millis {
+  #turnInMs({ opensAt, refusedCost, fromFallback }: KeyQueue, units: number, now: Millis): Millis {
     if (opensAt === undefined || units < refusedCost) return 0;
     const unitsBehind = units - refusedCost;
     const isPaced = unitsBehind > 0 && !fromFallback; // a server that is back may have more
-    const paceMs = isPaced ? (this.#options.paceMs?.(unitsBehind) ?? 0) : 0;
-    return Math.max(0, opensAt - now) + paceMs;
+    const drainMs = isPaced ? (this.#options.drainMs?.(unitsBehind) ?? 0) : 0;
+    return Math.max(0, opensAt - now) + drainMs;
   }
 
   #refusal(
@@ -480,7 +480,7 @@ export class RemoteWaitScheduler {
     let unitsAhead = 0;
     const waiters = queue.waiters.front(Infinity);
     for (const waiter of isInOrder || !first ? waiters : new Set([first, ...waiters])) {
-      const turnInMs = this.#grantMs(queue, unitsAhead + waiter.cost, now);
+      const turnInMs = this.#turnInMs(queue, unitsAhead + waiter.cost, now);
       if (isAfter(turnInMs, waiter.deadline - now) || waiter.deadline <= now)
         this.#waiters.resolve(waiter, this.#refusal(waiter, turnInMs, 'too-long'));
       else if (waiter === first || (isInOrder && first?.isWaiting)) unitsAhead += waiter.cost;

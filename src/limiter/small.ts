@@ -78,7 +78,7 @@ export function smallLimiter(rule: Rule, options: SmallLimiterOptions = {}): Sma
     for (const [key, state] of states) {
       if (visits-- === 0) return;
       states.delete(key);
-      if (policy.removableAt(state, 0) > now) states.set(key, state);
+      if (policy.freshAt(state, 0, false) > now) states.set(key, state);
     }
   };
 

@@ -73,7 +73,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
       checkNow: (key, cost, now, partitionIndex) =>
         this.#reserveForWaiter(key, cost, now, partitionIndex),
       peek: (key, cost, partitionIndex) => backend.peek(key, cost, partitionIndex),
-      grantMs: (key, units) => backend.grantMs?.(key, units) ?? 0,
+      timeToGrantMs: (key, units) => backend.timeToGrantMs?.(key, units) ?? 0,
       ...(timersEndWithRequest && {
         beforeTimer: () => this.telemetry.expireOverduePermits(),
       }),

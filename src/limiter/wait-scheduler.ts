@@ -55,7 +55,7 @@ export interface WaitSchedulerOptions extends QueueSettings {
   /** What `checkNow` would decide; changes nothing. */
   peek(key: string, cost: number, partitionIndex?: number): Decision;
   /** The least time until calls of `units` in all are granted; 0: unknown. */
-  grantMs(key: string, units: number): Millis;
+  timeToGrantMs(key: string, units: number): Millis;
   /** Runs before the queues that are due: frees what expired, where no timer does. */
   beforeTimer?(): void;
 }
@@ -243,7 +243,7 @@ export class WaitScheduler {
     const ahead = queue.waiters.costBefore(position);
     const isBehind = queue.waiters.hasEarlier(position) || queue.waiters.first === position;
     const opensInMs = isBehind ? msUntilOpen(queue, now) : 0;
-    return Math.max(opensInMs, Math.ceil(this.#options.grantMs(queue.key, ahead + cost)));
+    return Math.max(opensInMs, Math.ceil(this.#options.timeToGrantMs(queue.key, ahead + cost)));
   }
 
   #createQueue(id: string, key: string, retryAfterMs: Millis, now: Millis): KeyQueue {

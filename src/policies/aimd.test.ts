@@ -688,8 +688,8 @@ describe('aimd', () => {
     }
     expect(limits.slice(0, 5)).toEqual([45, 40, 36, 32, 28]); // a tenth per round, not per timeout
     expect(limits.at(-1)).toBe(1);
-    expect(key.policy.removableAt(key.state, 0)).toBe(Infinity); // a new key would allow 50
-    expect(key.policy.evictableAt(key.state, 0)).toBeGreaterThan(60_000); // a minute after the last decrease
+    expect(key.policy.freshAt(key.state, 0, false)).toBe(Infinity); // a new key would allow 50
+    expect(key.policy.freshAt(key.state, 0, true)).toBeGreaterThan(60_000); // a minute after the last decrease
   });
 
   test('aimd: calls one by one, all refused, bring the limit down by one step each', () => {
@@ -811,8 +811,8 @@ describe('aimd', () => {
 
   test('aimd: keeps keys with measurements or calls in flight', () => {
     const key = begin({ initial: 2 });
-    const forgetAt = () => key.policy.removableAt(key.state, 0);
-    const evictAt = () => key.policy.evictableAt(key.state, 0);
+    const forgetAt = () => key.policy.freshAt(key.state, 0, false);
+    const evictAt = () => key.policy.freshAt(key.state, 0, true);
     expect([forgetAt(), evictAt()]).toEqual([-Infinity, -Infinity]);
     key.check();
     expect([forgetAt(), evictAt()]).toEqual([Infinity, Infinity]);
@@ -829,7 +829,7 @@ describe('aimd', () => {
     refused.check(1);
     refused.check(10); // denied: from here on a reply is expected
     refused.settle(100, 'ignored');
-    expect(refused.policy.removableAt(refused.state, 0)).toBe(Infinity);
+    expect(refused.policy.freshAt(refused.state, 0, false)).toBe(Infinity);
   });
 
   test('aimd: a key that may have been evicted after a decrease starts at one', () => {
@@ -838,7 +838,7 @@ describe('aimd', () => {
     expect(policy.keyState(state, 0, 1_000).limit).toBe(1);
     policy.check(state, 0, 1, 1_000);
     policy.settle(state, 0, { outcome: 'failed', cost: 1, dueAt: 1_000 }, 2_000);
-    expect(policy.evictableAt(state, 0)).toBe(61_000); // no measurement: a minute after it began
+    expect(policy.freshAt(state, 0, true)).toBe(61_000); // no measurement: a minute after it began
     policy.init(state, 0, 60_400, 60_400);
     expect(policy.keyState(state, 0, 60_400).limit).toBe(2);
   });
@@ -849,14 +849,14 @@ describe('aimd', () => {
     const key = begin({ initial: 2 });
     key.check(2);
     key.settle(50, 'failed', undefined, 2);
-    expect(key.policy.removableAt(key.state, 0)).toBe(Infinity);
+    expect(key.policy.freshAt(key.state, 0, false)).toBe(Infinity);
   });
 
   test('aimd: with an initial limit of one, an unmeasured key is removable after a failure', () => {
     const forgetAtAfter = (happen: (key: ReturnType<typeof begin>) => void): number => {
       const key = begin({});
       happen(key);
-      return key.policy.removableAt(key.state, 0);
+      return key.policy.freshAt(key.state, 0, false);
     };
     const over = (outcome: Outcome) => (key: ReturnType<typeof begin>) => {
       key.check(); // takes the only slot, as any next call does

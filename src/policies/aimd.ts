@@ -322,14 +322,14 @@ export function controlLoop(
 
     // What was learnt is kept, and a call in flight must find its count when it settles. With a start
     // at 1, any next call reaches the limit anyway, so that it was reached need not be kept.
-    removableAt(state, i) {
+    freshAt(state, i, isLenient) {
+      if (isLenient) {
+        if (state[i + IN_FLIGHT] > 0) return Infinity;
+        return state[i + LIMIT] >= initial ? -Infinity : state[i + NEXT_ADJUST_AT] + STALE_MS;
+      }
       const isExpecting = decreaseOnSilence && initial > 1 && state[i + OVERDUE_AT] > 0;
       const isNew = state[i + LIMIT] === initial && !isExpecting;
       return isNew && !hasLearned(state, i, initial > 1) ? -Infinity : Infinity;
-    },
-    evictableAt(state, i) {
-      if (state[i + IN_FLIGHT] > 0) return Infinity;
-      return state[i + LIMIT] >= initial ? -Infinity : state[i + NEXT_ADJUST_AT] + STALE_MS;
     },
 
     keyState: (state, i) => ({

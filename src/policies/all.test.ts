@@ -277,11 +277,11 @@ describe('all', () => {
     const state = new Float64Array(policy.width);
     policy.init(state, 0, 0);
     policy.check(state, 0, 1, 0);
-    expect(policy.removableAt(state, 0)).toBe(6_000);
+    expect(policy.freshAt(state, 0, false)).toBe(6_000);
     policy.check(state, 0, 1, 6_000);
     policy.update(state, 0, { hits: 8 }, 6_000);
-    expect(policy.removableAt(state, 0)).toBe(60_000); // 6 s + 9 × 6 s of slots taken elsewhere
-    expect(policy.evictableAt(state, 0)).toBe(60_000);
+    expect(policy.freshAt(state, 0, false)).toBe(60_000); // 6 s + 9 × 6 s of slots taken elsewhere
+    expect(policy.freshAt(state, 0, true)).toBe(60_000);
   });
 
   test('all: a key evicted too early is so in every component', () => {

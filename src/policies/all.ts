@@ -21,6 +21,7 @@ import {
   type KeyState,
   type Policy,
   type PolicyCapabilities,
+  type QueueMath,
   ruleNamesOf,
   type State,
   setBackKey,
@@ -170,9 +171,7 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     ...divisionOf(policies, path),
     ...rateOf(components),
     ...resumeOf(policies),
-
-    grantMs: (state, i, units, now) =>
-      max(({ policy, offset }) => policy.grantMs?.(state, i + offset, units, now) ?? 0),
+    queue: queueOf(components),
 
     available: (state, i, now) =>
       min(({ policy, offset }) => policy.available(state, i + offset, now)),
@@ -190,8 +189,8 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
       return isUsed;
     },
 
-    removableAt: (state, i) => max(({ policy, offset }) => policy.removableAt(state, i + offset)),
-    evictableAt: (state, i) => max(({ policy, offset }) => policy.evictableAt(state, i + offset)),
+    freshAt: (state, i, isLenient) =>
+      max(({ policy, offset }) => policy.freshAt(state, i + offset, isLenient)),
 
     keyState(state, i, now) {
       return components
@@ -244,11 +243,9 @@ function commonNames(
 function sharedCapabilities(policies: readonly Policy[]): PolicyCapabilities {
   const specs = ofEvery(policies, ({ specs }) => specs);
   const buckets = ofEvery(policies, ({ buckets }) => buckets);
-  const intervals = policies.flatMap(({ minIntervalMs }) => minIntervalMs ?? []);
   return {
     ...(specs && { specs }),
     ...(buckets && { buckets }),
-    ...(intervals.length > 0 && { minIntervalMs: Math.max(...intervals) }),
   };
 }
 
@@ -357,6 +354,18 @@ function rateOf(components: readonly Component[]): Pick<Policy, 'ratePerSecond'>
       Math.min(...components.map((component) => componentRate(component, state, i, now))),
   };
 }
+
+/** The slowest component determines when a waiting call is granted. */
+const queueOf = (components: readonly Component[]): QueueMath => ({
+  minIntervalMs: Math.max(...components.map(({ policy }) => policy.queue?.minIntervalMs ?? 0)),
+  drainMs: () => 0,
+  timeToGrantMs: (state, i, units, now) =>
+    Math.max(
+      ...components.map(
+        ({ policy: { queue }, offset }) => queue?.timeToGrantMs(state, i + offset, units, now) ?? 0,
+      ),
+    ),
+});
 
 /** Only a single ramp can resume its level: with several, the stored level would be ambiguous. */
 function resumeOf(policies: readonly Policy[]): Pick<Policy, 'resumeForMs'> {

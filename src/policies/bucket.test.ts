@@ -403,7 +403,7 @@ describe('bucket', () => {
     const state = new Float64Array(2);
     policy.init(state, 0, 1_000, 5_000); // as good as new at 5 s: four tokens below the burst
     expect(policy.available(state, 0, 1_000)).toBe(6);
-    expect(policy.removableAt(state, 0)).toBe(5_000);
+    expect(policy.freshAt(state, 0, false)).toBe(5_000);
     policy.init(state, 0, 1_000, 14_000); // in debt
     expect(policy.keyState(state, 0, 1_000).remaining).toBe(-3);
     policy.init(state, 0, 1_000, 500); // long over
@@ -415,10 +415,10 @@ describe('bucket', () => {
     const state = new Float64Array(2);
     policy.init(state, 0, FAR);
     policy.check(state, 0, 30, FAR); // three hundredths of a millisecond: too little to move FAR
-    const forgetAt = policy.removableAt(state, 0);
+    const forgetAt = policy.freshAt(state, 0, false);
     expect(forgetAt).toBeGreaterThan(FAR);
     expect(policy.available(state, 0, forgetAt)).toBe(1_000);
-    expect(policy.evictableAt(state, 0)).toBe(forgetAt);
+    expect(policy.freshAt(state, 0, true)).toBe(forgetAt);
   });
 
   test('bucket: grants the same in total however a batch is split', () => {

@@ -206,9 +206,11 @@ function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
 
     divided: (next) => bucketAt(terms, next),
     ratePerSecond: () => (perMs * 1000) / size,
-    paceMs: (units) => (units * size) / perMs,
-    grantMs: (state, i, units, now) =>
-      Math.max(0, (spentAt(state, i, now) + units * size - capacity - epsilon) / perMs),
+    queue: {
+      drainMs: (units) => (units * size) / perMs,
+      timeToGrantMs: (state, i, units, now) =>
+        Math.max(0, (spentAt(state, i, now) + units * size - capacity - epsilon) / perMs),
+    },
 
     update(state, i, feedback, now) {
       if ('remaining' in feedback) {
@@ -228,8 +230,7 @@ function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
       write(state, i, Math.max(least, spent - tokens), now);
     },
 
-    removableAt: fullAt,
-    evictableAt: fullAt,
+    freshAt: fullAt,
 
     keyState: (state, i, now) => ({ remaining: remainingAt(state, i, now) }),
 

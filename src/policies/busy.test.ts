@@ -410,7 +410,7 @@ describe('busy', () => {
       const decision = policy.check(state.slice(), 0, 1, now);
       if (decision.verdict === 'deny') expect(decision.retryAfterMs).toBeGreaterThan(0);
     }
-    expect(policy.removableAt(state, 0)).toBeGreaterThan(0);
+    expect(policy.freshAt(state, 0, false)).toBeGreaterThan(0);
     policy.check(state, 0, 1, FAR);
     expect(limitAt(FAR)).toBeGreaterThanOrEqual(before);
   });
@@ -448,27 +448,27 @@ describe('busy', () => {
     (rate) => {
       const { policy, state } = begin({ max: 10, recoverRate: rate });
       policy.check(state, 0, 10, 0);
-      const evictableAt = policy.evictableAt(state, 0);
-      policy.init(state, 0, 100, evictableAt);
+      const freshAt = policy.freshAt(state, 0, true);
+      policy.init(state, 0, 100, freshAt);
       expect(policy.available(state, 0, 100)).toBe(0);
-      expect(policy.available(state, 0, evictableAt)).toBe(10);
+      expect(policy.available(state, 0, freshAt)).toBe(10);
     },
   );
 
   test('busy: is removable when the limit has recovered and the last call is out of the window', () => {
     const { policy, state, busyAt } = begin({ max: 64 });
-    expect(policy.removableAt(state, 0)).toBe(2_000);
+    expect(policy.freshAt(state, 0, false)).toBe(2_000);
     policy.check(state, 0, 64, 0);
     busyAt(100);
     // Ten seconds without a reply, a second to grow from 64, a second until the next call is due.
-    expect(policy.removableAt(state, 0)).toBe(12_000);
-    expect(policy.evictableAt(state, 0)).toBe(12_000);
+    expect(policy.freshAt(state, 0, false)).toBe(12_000);
+    expect(policy.freshAt(state, 0, true)).toBe(12_000);
     for (let now = 600; now <= 10_000; now += 600) {
       policy.check(state, 0, 1, now);
       busyAt(now);
     }
     // Ten seconds without a reply, three seconds to grow from 64 / 4^3, and one more.
-    expect(policy.removableAt(state, 0)).toBe(23_000);
+    expect(policy.freshAt(state, 0, false)).toBe(23_000);
   });
 
   test('busy: refuses recoverRate and recoverValue together', () => {

@@ -385,8 +385,7 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
       for (const index of INSTANTS) state[i + index] -= back;
     },
 
-    removableAt: recoveredAt,
-    evictableAt: recoveredAt,
+    freshAt: recoveredAt,
 
     keyState(state, i, now) {
       const at = Math.max(state[i + LATEST_AT], now);

@@ -28,9 +28,7 @@ const EPSILON = 64 * Number.EPSILON;
  * What a key table needs to keep such keys. A new key may take on the instant of an evicted one, whose terms were others:
  * it owes at most one burst of its own terms, `toleranceMs`.
  */
-export class GcraLifecycle
-  implements Pick<Policy, 'width' | 'init' | 'removableAt' | 'evictableAt'>
-{
+export class GcraLifecycle implements Pick<Policy, 'width' | 'init' | 'freshAt'> {
   readonly width = 1;
   /** Interval × limit of the check that is about to begin a key. */
   toleranceMs: Millis = 0;
@@ -39,11 +37,7 @@ export class GcraLifecycle
     state[i] = Math.min(freshAt, now + this.toleranceMs);
   }
 
-  removableAt(state: State, i: number): Millis {
-    return state[i];
-  }
-
-  evictableAt(state: State, i: number): Millis {
+  freshAt(state: State, i: number): Millis {
     return state[i];
   }
 }

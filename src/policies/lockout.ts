@@ -220,8 +220,7 @@ function lockoutAt(terms: LockoutTerms, size: number): Policy {
 
     ...(!isOnRefusal && { divided: ({ size: members }) => lockoutAt(terms, members) }),
 
-    removableAt: (state, i) => lastCountsUntil(state, i),
-    evictableAt: (state, i) => lastCountsUntil(state, i),
+    freshAt: (state, i) => lastCountsUntil(state, i),
 
     keyState(state, i, now) {
       const ms = lockedMs(state, i, now);

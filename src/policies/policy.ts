@@ -253,6 +253,16 @@ export const COUNTS_ONLY: Traits = Object.freeze({
   instants: [],
 });
 
+/** How fast a queue of waiting calls moves. */
+export interface QueueMath {
+  /** The minimum interval between two permits. */
+  readonly minIntervalMs?: Millis;
+  /** From the grant to the first waiter until `units` behind it are granted, at the least; 0 if only the state tells. */
+  drainMs(units: number): Millis;
+  /** The least time until calls of `units` in all are granted. `state` is a scratch copy. */
+  timeToGrantMs(state: State, i: number, units: number, now: Millis): Millis;
+}
+
 /** What a policy can do for a backend besides deciding. Absent: it lacks the capability. */
 export interface PolicyCapabilities {
   /** Names of its partitions; a check refers to one by its index here. */
@@ -279,9 +289,6 @@ export interface PolicyCapabilities {
   /** The kinds of its rules, if it has several (`all`), in the order of `ruleStatuses`. */
   readonly ruleKinds?: readonly string[];
 
-  /** The minimum interval between two permits. */
-  readonly minIntervalMs?: Millis;
-
   /**
    * The clock was set back by `byMs` and says `now`: moves the key's instants along, so that nothing was refilled meanwhile.
    * Absent: `traits.instants` says all. Callers use `setBackKey`.
@@ -300,14 +307,8 @@ export interface PolicyCapabilities {
   /** The maximum age of a ramp level that may be resumed; absent unless configured. */
   readonly resumeForMs?: Millis;
 
-  /**
-   * The time from a grant to a refused call until calls of `units` in all, which waited behind it, are granted: how fast a
-   * queue moves. Of rules that have nothing left then, and so can tell without the state.
-   */
-  paceMs?(units: number): Millis;
-
-  /** The same from a state: the least time until calls of `units` in all are granted. `state` is a scratch copy. */
-  grantMs?(state: State, i: number, units: number, now: Millis): Millis;
+  /** Absent: calls in flight open the limit. */
+  readonly queue?: QueueMath;
 
   /** Moves the state to the second of `now`, where even a refused call begins a second. */
   advance?(state: State, i: number, now: Millis): void;
@@ -360,11 +361,11 @@ export interface Policy extends PolicyCapabilities {
   /** Applies feedback; false if this rule has no use for that kind. */
   update(state: State, i: number, feedback: Feedback, now: Millis): boolean;
 
-  /** From this instant on, a new key would decide exactly as this one. Infinity: never; -Infinity: at once. */
-  removableAt(state: State, i: number): Millis;
-
-  /** From this instant on, a new key would allow no more than this one. Infinity: never; -Infinity: at once. */
-  evictableAt(state: State, i: number): Millis;
+  /**
+   * From this instant on, a new key would decide exactly as this one, or (`isLenient`) allow no more than this one.
+   * Infinity: never; -Infinity: at once.
+   */
+  freshAt(state: State, i: number, isLenient: boolean): Millis;
 
   keyState(state: State, i: number, now: Millis): KeyState;
 
@@ -441,29 +442,27 @@ export function takeUpTo(
   return policy.check(state, i, granted, now).verdict === 'allow' ? granted : 0;
 }
 
-/** The most grants that `simulateGrants` follows; what comes later is longer than it says. */
+/** The most grants that `simulatedQueue` follows; what comes later is longer than it says. */
 const MAX_SIMULATED_GRANTS = 64;
 
-/** `grantMs` of a rule that grants several units at once, by taking what there is each time it opens. */
-export function simulateGrants(
-  policy: Policy,
-  state: State,
-  i: number,
-  units: number,
-  now: Millis,
-): Millis {
-  let left = Math.floor(units); // fractions are free, which makes it no longer
-  let at = now;
-  for (let n = 0; n < MAX_SIMULATED_GRANTS && left > 0; n++) {
-    left -= takeUpTo(policy, state, i, left, at);
-    if (left <= 0) break;
-    const decision = policy.check(state, i, 1, at);
-    if (decision.verdict !== 'deny') left--;
-    else if (decision.retryAfterMs === NEVER) break;
-    else at += Math.max(1, decision.retryAfterMs);
-  }
-  return at - now;
-}
+/** A queue at a rule that grants several units at once: it takes what there is each time the rule opens. */
+export const simulatedQueue = (policyOf: () => Policy): QueueMath => ({
+  drainMs: () => 0,
+  timeToGrantMs(state, i, units, now) {
+    const policy = policyOf();
+    let left = Math.floor(units); // fractions are free, which makes it no longer
+    let at = now;
+    for (let n = 0; n < MAX_SIMULATED_GRANTS && left > 0; n++) {
+      left -= takeUpTo(policy, state, i, left, at);
+      if (left <= 0) break;
+      const decision = policy.check(state, i, 1, at);
+      if (decision.verdict !== 'deny') left--;
+      else if (decision.retryAfterMs === NEVER) break;
+      else at += Math.max(1, decision.retryAfterMs);
+    }
+    return at - now;
+  },
+});
 
 /** `takeUpTo` for another group, which may use the units for `lendMs`. */
 export function lendUpTo(

@@ -192,8 +192,9 @@ function prioritised<P extends InFlightPolicy>(inner: P, names: readonly string[
 
     divided: (position) => prioritised(inner.divided(position), names),
 
-    removableAt(state, i) {
-      let last = inner.removableAt(state, i);
+    freshAt(state, i, isLenient) {
+      let last = inner.freshAt(state, i, isLenient);
+      if (isLenient) return last;
       for (let j = at(i, 0); j < at(i, lowest); j += WIDTH) {
         if (state[j + KEPT] > 0) last = Math.max(last, state[j + CALLED_AT] + keepMs(state, i));
       }

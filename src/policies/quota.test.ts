@@ -168,7 +168,7 @@ describe('quota', () => {
       converterBetween(from, to)?.(state, 0, old, 0, now);
       const resetsAt = at(unit === 'day' ? '2026-05-05T00:00Z' : '2026-06-01T00:00Z');
       expect(to.keyState(state, 0, now)).toEqual({ remaining, resetsAt });
-      expect(to.removableAt(state, 0)).toBe(resetsAt);
+      expect(to.freshAt(state, 0, false)).toBe(resetsAt);
       // The same without a converter: Redis keeps the numbers where they are.
       expect(to.check(old, 0, 0, now)).toMatchObject({ remaining: Math.max(0, remaining) });
       expect(to.keyState(old, 0, now)).toEqual({ remaining, resetsAt });

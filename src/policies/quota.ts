@@ -30,7 +30,7 @@ import {
   type Policy,
   type PoolPosition,
   type State,
-  simulateGrants,
+  simulatedQueue,
   timeToOpen,
   UNDIVIDED,
 } from './policy.ts';
@@ -129,7 +129,7 @@ function quotaAt(terms: QuotaTerms, position: PoolPosition): Policy {
     width: WIDTH,
     traits: { ...COUNTS_ONLY, refillMs: isDivisible ? length : undefined },
     specs: [{ kind, params: [limit, calendarId, months, length, origin, day], zone }],
-    grantMs: (state, i, units, now) => simulateGrants(policy, state, i, units, now),
+    queue: simulatedQueue(() => policy),
 
     init(state, i, now, freshAt = now) {
       state[i + END] = freshAt > now ? freshAt : Number.NaN;
@@ -188,8 +188,7 @@ function quotaAt(terms: QuotaTerms, position: PoolPosition): Policy {
       ratePerSecond: () => (limit * 1000) / length / size,
     }),
 
-    removableAt: (state, i) => finiteEnd(state, i),
-    evictableAt: (state, i) => finiteEnd(state, i),
+    freshAt: (state, i) => finiteEnd(state, i),
 
     keyState: (state, i, now) => ({
       remaining: remainingAt(state, i, now),

@@ -710,26 +710,26 @@ describe('ramp', () => {
 
   test('ramp: feedback before the first call is kept', () => {
     const sized = begin(seed('relaxed').ramp);
-    expect(sized.policy.removableAt(sized.state, 0)).toBe(-Infinity); // no state yet
-    expect(sized.policy.evictableAt(sized.state, 0)).toBe(-Infinity);
+    expect(sized.policy.freshAt(sized.state, 0, false)).toBe(-Infinity); // no state yet
+    expect(sized.policy.freshAt(sized.state, 0, true)).toBe(-Infinity);
     sized.policy.update(sized.state, 0, { poolSize: 3 }, 0);
-    expect(sized.policy.removableAt(sized.state, 0)).toBe(Infinity);
+    expect(sized.policy.freshAt(sized.state, 0, false)).toBe(Infinity);
 
     const ranked = begin(seed('relaxed').ramp);
     ranked.policy.update(ranked.state, 0, { poolSize: 1, rank: 0 }, 0);
-    expect(ranked.policy.removableAt(ranked.state, 0)).toBe(Infinity);
+    expect(ranked.policy.freshAt(ranked.state, 0, false)).toBe(Infinity);
 
     const resumed = begin(seed('relaxed').ramp);
     resumed.policy.update(resumed.state, 0, { resume: 60, reachedAt: 0 }, 0);
-    expect(resumed.policy.removableAt(resumed.state, 0)).toBe(Infinity);
+    expect(resumed.policy.freshAt(resumed.state, 0, false)).toBe(Infinity);
   });
 
   test('ramp: a key with a pool size is not evicted', () => {
     const { policy, state } = begin(seed('relaxed').ramp);
     policy.update(state, 0, { poolSize: 30 }, 0);
-    expect(policy.evictableAt(state, 0)).toBe(Infinity);
+    expect(policy.freshAt(state, 0, true)).toBe(Infinity);
     policy.check(state, 0, 1, 0);
-    expect(policy.evictableAt(state, 0)).toBe(Infinity);
+    expect(policy.freshAt(state, 0, true)).toBe(Infinity);
   });
 
   test('ramp: a raised level is kept; one back at min is removable', () => {
@@ -738,7 +738,7 @@ describe('ramp', () => {
       for (let second = 0; second < seconds; second++) {
         policy.check(state, 0, policy.available(state, 0, second * 1_000), second * 1_000);
       }
-      return policy.removableAt(state, 0);
+      return policy.freshAt(state, 0, false);
     };
     expect(forgetAt(seed('scheduled').ramp, 1)).toBe(Infinity);
     expect(forgetAt(seed('relaxed').ramp, 1)).toBe(Infinity);
@@ -756,7 +756,7 @@ describe('ramp', () => {
     (mode) => {
       const { policy, state } = begin(seed(mode).ramp);
       policy.check(state, 0, 1, 5_200); // one of ten: far from used
-      const evictAt = policy.evictableAt(state, 0);
+      const evictAt = policy.freshAt(state, 0, true);
       expect(evictAt).toBe(6_000);
       const again = new Float64Array(policy.width);
       policy.init(again, 0, 5_300, evictAt);

@@ -31,7 +31,7 @@ import {
   type Policy,
   type PoolPosition,
   type State,
-  simulateGrants,
+  simulatedQueue,
   timeToOpen,
 } from './policy.ts';
 
@@ -247,16 +247,17 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
       },
 
       divided,
-      grantMs: (state, i, units, now) => simulateGrants(policy, state, i, units, now),
+      queue: simulatedQueue(() => policy),
 
       ratePerSecond: (state, i, now) =>
         wholeTokens(stateAt(state, i, now)[TOKENS]) / scratch[POOL_SIZE],
 
       // A level above `min` is kept for `resumeFor`. A level of `min` is a new one as soon as its second is
       // over, unless the clock alone would have raised it meanwhile.
-      removableAt(state, i) {
+      freshAt(state, i, isLenient) {
         const second = state[i + SECOND];
         if (mustKeepSize(state, i)) return Infinity;
+        if (isLenient) return Number.isNaN(second) ? -Infinity : (second + 1) * 1000;
         if (Number.isNaN(second)) return state[i + TOKENS] === min ? -Infinity : Infinity;
         if (max === min) return (second + 1) * 1000;
         const forgottenAt = (second + 1 + resumeForSeconds) * 1000;
@@ -264,11 +265,6 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
         const aboveMin = clamp(state[i + TOKENS] + slope) - min;
         const loweredAt = (second + 1 + coolDownSeconds + Math.ceil(aboveMin / slopeDown)) * 1000;
         return Math.min(forgottenAt, loweredAt);
-      },
-
-      evictableAt(state, i) {
-        if (mustKeepSize(state, i)) return Infinity;
-        return Number.isNaN(state[i + SECOND]) ? -Infinity : (state[i + SECOND] + 1) * 1000;
       },
 
       keyState(state, i, now) {

@@ -384,8 +384,8 @@ describe('spacing', () => {
     expect(policy.traits.needsExactTime).toBe(true);
     check(1_000);
     check(1_000);
-    expect(policy.removableAt(state, 0)).toBe(13_000);
-    expect(policy.evictableAt(state, 0)).toBe(13_000);
+    expect(policy.freshAt(state, 0, false)).toBe(13_000);
+    expect(policy.freshAt(state, 0, true)).toBe(13_000);
   });
 
   test('spacing: a key evicted too early waits for its slot', () => {

@@ -100,7 +100,6 @@ function spacingAt(terms: SpacingTerms, { size }: PoolPosition): Policy {
       instants: [0],
     },
     specs: [{ kind, params: [intervalMs, reserve, expireMs] }],
-    minIntervalMs: intervalMs,
 
     init(state, i, now, freshAt = now) {
       state[i] = freshAt > now ? subtractRoundingDown(freshAt, everyMs) : NEVER_GRANTED;
@@ -155,12 +154,14 @@ function spacingAt(terms: SpacingTerms, { size }: PoolPosition): Policy {
     /** Divides the rate: a division alone cannot keep calls of several processes apart. */
     divided: (position) => spacingAt(terms, position),
     ratePerSecond: () => 1000 / everyMs,
-    paceMs: (units) => units * everyMs,
-    grantMs: (state, i, units, now) =>
-      Math.max(0, nextAtOf(state, i) - now + (units - 1) * everyMs),
+    queue: {
+      minIntervalMs: intervalMs,
+      drainMs: (units) => units * everyMs,
+      timeToGrantMs: (state, i, units, now) =>
+        Math.max(0, nextAtOf(state, i) - now + (units - 1) * everyMs),
+    },
 
-    removableAt: nextAtOf,
-    evictableAt: nextAtOf,
+    freshAt: nextAtOf,
 
     keyState: (state, i, now) => ({
       remaining: now >= nextAtOf(state, i) ? 1 : 0,

@@ -260,13 +260,15 @@ describe('window', () => {
     const policy = window(TEN.window);
     const state = new Float64Array(policy.width);
     policy.init(state, 0, 0);
-    expect([policy.removableAt(state, 0), policy.evictableAt(state, 0)]).toEqual([
+    expect([policy.freshAt(state, 0, false), policy.freshAt(state, 0, true)]).toEqual([
       -Infinity,
       -Infinity,
     ]);
     policy.check(state, 0, 10, 5_000);
     policy.check(state, 0, 1, 65_000);
-    expect([policy.removableAt(state, 0), policy.evictableAt(state, 0)]).toEqual([70_000, 70_000]);
+    expect([policy.freshAt(state, 0, false), policy.freshAt(state, 0, true)]).toEqual([
+      70_000, 70_000,
+    ]);
   });
 
   test('window: a key evicted too early has nothing left until that has left', () => {

@@ -32,7 +32,7 @@ import {
   type Policy,
   type PoolPosition,
   type State,
-  simulateGrants,
+  simulatedQueue,
   timeToOpen,
 } from './policy.ts';
 
@@ -166,7 +166,7 @@ function windowAt(terms: WindowTerms, { part, least, until }: WindowPart): Polic
     width: COUNTS + ring,
     traits: { ...COUNTS_ONLY, refillMs: perMs + stepMs },
     specs: [{ kind, params: [limit, steps, stepMs] }],
-    grantMs: (state, i, units, now) => simulateGrants(policy, state, i, units, now),
+    queue: simulatedQueue(() => policy),
 
     init(state, i, now, freshAt = now) {
       state.fill(0, i, i + COUNTS + ring);
@@ -269,8 +269,7 @@ function windowAt(terms: WindowTerms, { part, least, until }: WindowPart): Polic
         state[i + indexOf(step - back)] = scratch[indexOf(step)];
     },
 
-    removableAt: (state, i) => lastLeavesAt(state, i),
-    evictableAt: (state, i) => lastLeavesAt(state, i),
+    freshAt: (state, i) => lastLeavesAt(state, i),
 
     keyState: (state, i, now) => ({ remaining: remainingAt(state, i, now) }),
 

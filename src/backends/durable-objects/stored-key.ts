@@ -169,8 +169,8 @@ export function deletableAtOf({ state, leases }: RuleRecord, policy: Policy, now
     const ends = [...leases.values()].map(({ endsAt }) => endsAt);
     return Math.max(...ends) + KEEP_AFTER_LEASES_MS;
   }
-  const at = [policy.removableAt(state, 0), policy.evictableAt(state, 0)].find(
-    (one) => one < Infinity,
-  );
+  const at = [false, true]
+    .map((isLenient) => policy.freshAt(state, 0, isLenient))
+    .find((one) => one < Infinity);
   return at ?? now + KEEP_OTHERWISE_MS;
 }

@@ -96,11 +96,11 @@ export class CasRegister extends ContendedQueue<RegisterOperation> {
         await this.#refresh();
         continue;
       }
-      const removableAt = policy.removableAt(state, 0);
-      const lease = leases.findValidUntil(removableAt);
+      const freshAt = policy.freshAt(state, 0, false);
+      const lease = leases.findValidUntil(freshAt);
       // A lease request takes time, and so does a back-off: after both, the batch is decided again.
       if (!lease) {
-        await leases.request(removableAt);
+        await leases.request(freshAt);
         continue;
       }
       const value = { by: clockId, at: moment.now, numbers: [...state], changeId };

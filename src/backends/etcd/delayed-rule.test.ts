@@ -25,7 +25,7 @@ describe('delayed rule, spacing', () => {
     const { rule, state } = spaced();
     const decision = granted(rule.check(state, 1, { now: 2000, maxDelayMs: 10 }, false));
     expect(decision).toMatchObject({ dueAt: 2000, usableUntil: 2015 });
-    const opensAt = rule.policy.removableAt(state, 0);
+    const opensAt = rule.policy.freshAt(state, 0, false);
     expect(opensAt).toBeCloseTo(2010 + WIDENED_MS, 6);
     expect(opensAt - decision.usableUntil).toBeGreaterThanOrEqual(EVERY_MS);
     expect(rule.check(state, 1, { now: 2110, maxDelayMs: 10 }, false)).toEqual({
@@ -37,7 +37,7 @@ describe('delayed rule, spacing', () => {
   test('a batch is granted the next permit ahead, and the swap costs no time', () => {
     const { rule, state } = spaced();
     rule.check(state, 1, { now: 2000, maxDelayMs: 10 }, false);
-    const opensAt = rule.policy.removableAt(state, 0);
+    const opensAt = rule.policy.freshAt(state, 0, false);
     const moment = { now: opensAt - 20, maxDelayMs: 10 };
     expect(rule.checkBatch(state, [1, 1], moment, 19)).toMatchObject([{ verdict: 'deny' }]);
     const decision = rule.checkBatch(state, [1, 1], moment, 21);
@@ -61,7 +61,7 @@ describe('delayed rule, spacing', () => {
       const { rule, state } = spaced();
       rule.check(state, 1, { now: 2000, maxDelayMs: 10 }, false);
       rule.settle(state, { outcome: 'ignored', cost: 1, dueAt: 2000 + lateMs }, 2020);
-      expect(rule.policy.removableAt(state, 0)).toBeCloseTo(2010, 6);
+      expect(rule.policy.freshAt(state, 0, false)).toBeCloseTo(2010, 6);
     }
     const { rule, state } = spaced();
     rule.check(state, 1, { now: 2000, maxDelayMs: 10 }, false);

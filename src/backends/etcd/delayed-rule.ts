@@ -149,7 +149,7 @@ export class DelayedRule {
       const refusalIfLate = refuse(Math.ceil(this.#startToleranceMs));
       return { verdict: 'grant', remaining, dueAt: now, usableUntil, refusalIfLate };
     }
-    const dueAt = Math.max(now, this.policy.removableAt(state, 0));
+    const dueAt = Math.max(now, this.policy.freshAt(state, 0, false));
     const usableAt = Math.max(dueAt, now + maxDelayMs);
     this.policy.check(state, 0, cost, usableAt);
     const usableUntil = usableAt + this.#startToleranceMs;

@@ -89,11 +89,10 @@ export function onElapsedTime(inner: Policy, status: { readonly windowMs?: Milli
       },
     }),
 
-    removableAt(state, i) {
-      const at = localTimeOf(state, i, inner.removableAt(state, i));
-      return at < Infinity ? at : state[i + WRITTEN_AT] + IDLE_TTL_MS;
+    freshAt(state, i, isLenient) {
+      const at = localTimeOf(state, i, inner.freshAt(state, i, isLenient));
+      return at < Infinity || isLenient ? at : state[i + WRITTEN_AT] + IDLE_TTL_MS;
     },
-    evictableAt: (state, i) => localTimeOf(state, i, inner.evictableAt(state, i)),
     keyState: (state, i, now) => inner.keyState(state, i, timeAt(state, i, now)),
     ruleStatuses: (state, i, now) =>
       inner

@@ -67,6 +67,7 @@ function onCalendar(policy: Policy): Policy {
       policy.init(state, i, now, freshAt);
       policy.update(state, i, { hits: 0 }, now); // a register holds no NaN
     },
-    removableAt: (state, i) => policy.removableAt(state, i) + MAX_CLOCK_ERROR_MS,
+    freshAt: (state, i, isLenient) =>
+      policy.freshAt(state, i, isLenient) + (isLenient ? 0 : MAX_CLOCK_ERROR_MS),
   };
 }

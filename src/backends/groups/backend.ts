@@ -37,7 +37,7 @@ export class GroupsBackend extends DelegatingBackend {
   }
 
   /** Unknown: other groups may lend. */
-  override grantMs(): Millis {
+  override timeToGrantMs(): Millis {
     return 0;
   }
 

@@ -88,7 +88,7 @@ test('remote groups: lends above the reserve level, and wakes waiting calls afte
 test('remote groups: tells no pace of a queue, as other groups may lend', async () => {
   const change = async (): Promise<void> => {};
   const { backend } = backendOf(true, { prepareChange: () => change });
-  const pace = () => backend.policy.paceMs?.(5) ?? 0;
+  const pace = () => backend.policy.queue?.drainMs(5) ?? 0;
   expect(pace()).toBe(0);
   await backend.prepareChange(bucket({ rate: 20, burst: 20 }))?.();
   expect(pace()).toBe(0);

@@ -4,8 +4,8 @@ import { DelegatingRemoteBackend } from '../delegating-remote-backend.ts';
 import type { BatchDecision, RemoteBackend, RemoteDecision } from '../remote-backend.ts';
 import { type GroupBucket, type GroupHandle, GroupLimit } from './limits.ts';
 
-/** Unknown: other groups may lend. */
-const withoutPace = (policy: Policy): Policy => ({ ...policy, paceMs: () => 0 });
+/** Other groups may lend, so how fast a queue moves is not known. */
+const withoutQueue = ({ queue: _, ...policy }: Policy): Policy => policy;
 
 export class RemoteGroupsBackend extends DelegatingRemoteBackend {
   readonly waitForPermit: RemoteBackend['waitForPermit'];
@@ -18,7 +18,7 @@ export class RemoteGroupsBackend extends DelegatingRemoteBackend {
     super(inner);
     this.#bucket = bucket;
     this.#group = group;
-    this.policy = withoutPace(inner.policy ?? bucket.policy);
+    this.policy = withoutQueue(inner.policy ?? bucket.policy);
     this.#limit = new GroupLimit(inner, bucket, group);
     const { waitForPermit } = inner;
     this.waitForPermit =
@@ -70,7 +70,7 @@ export class RemoteGroupsBackend extends DelegatingRemoteBackend {
     if (!change) return undefined;
     return async () => {
       await change();
-      this.policy = withoutPace(this.inner.policy ?? bucket.policy);
+      this.policy = withoutQueue(this.inner.policy ?? bucket.policy);
       this.#limit.useBucket(bucket);
     };
   }

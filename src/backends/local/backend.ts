@@ -198,10 +198,9 @@ export class LocalBackend implements Backend {
     );
   }
 
-  grantMs(key: string, units: number): Millis {
-    if (!this.#policy.grantMs) return 0;
+  timeToGrantMs(key: string, units: number): Millis {
     const now = this.#clock.now();
-    return this.#policy.grantMs(this.#scratchCopyOf(key, now), 0, units, now);
+    return this.#policy.queue?.timeToGrantMs(this.#scratchCopyOf(key, now), 0, units, now) ?? 0;
   }
 
   inspect(key: string, now = this.#clock.now()): KeyStatus {

@@ -16,7 +16,7 @@ import type { KeyConverter, Policy } from '../../policies/policy.ts';
 const HASH_BUCKETS = 65_536;
 
 /** What debts need of a policy. */
-export type DebtLifecycle = Pick<Policy, 'width' | 'init' | 'evictableAt'>;
+export type KeyLifecycle = Pick<Policy, 'width' | 'init' | 'freshAt'>;
 
 export class EvictionDebts {
   /** By hash bucket: when the last key evicted from it would have been as good as new. */
@@ -64,8 +64,8 @@ export class EvictionDebts {
   /** Takes over debts of one rule as debts of another. */
   convertFrom(
     source: EvictionDebts,
-    from: DebtLifecycle,
-    to: DebtLifecycle,
+    from: KeyLifecycle,
+    to: KeyLifecycle,
     convert: KeyConverter,
     now: Millis,
   ): void {
@@ -76,7 +76,7 @@ export class EvictionDebts {
       if (until <= now) return until;
       from.init(before, 0, now, until);
       convert(after, 0, before, 0, now);
-      return to.evictableAt(after, 0);
+      return to.freshAt(after, 0, true);
     });
   }
 }

@@ -14,8 +14,7 @@ const lifecycle = {
     state[i] = Math.max(now, freshAt);
     state[i + 1] = 0;
   },
-  removableAt: (state: Float64Array, i: number) => state[i],
-  evictableAt: (state: Float64Array, i: number) => state[i],
+  freshAt: (state: Float64Array, i: number) => state[i],
 };
 
 const createTable = (maxKeys = 10_000_000): KeyTable => new KeyTable(lifecycle, hasher, maxKeys);
@@ -145,7 +144,7 @@ describe('key table', () => {
     let looks = 0;
     const counted = {
       ...lifecycle,
-      removableAt: (state: Float64Array, i: number) => {
+      freshAt: (state: Float64Array, i: number) => {
         looks++;
         return state[i];
       },

@@ -26,7 +26,7 @@ import type { Hasher } from '../../core/hash.ts';
 import type { KeyConverter, Policy } from '../../policies/policy.ts';
 import type { KeyBound, SharedMemory, TableSnapshot } from '../backend.ts';
 import type { TableSlices } from '../table-slices.ts';
-import { type DebtLifecycle, EvictionDebts } from './eviction-debts.ts';
+import { EvictionDebts, type KeyLifecycle } from './eviction-debts.ts';
 import { KeyConversion } from './key-conversion.ts';
 import { Slots } from './slots.ts';
 
@@ -78,7 +78,6 @@ const SNAPSHOT_SLOTS = 1024;
 const EVICTION_CANDIDATES = 32;
 
 /** What the table needs of a policy. */
-type KeyLifecycle = DebtLifecycle & Pick<Policy, 'removableAt'>;
 
 /** Receives a key's hash, and the index and array of its state. */
 type KeyVisitor = (low: number, high: number, i: number, storage: Float64Array) => void;
@@ -237,7 +236,7 @@ export class KeyTable {
       for (let slot = 0; slot <= slots.mask; slot++) {
         if (slots.isEmpty(slot)) continue;
         const i = slot * this.#stride + 1;
-        if (this.lifecycle.removableAt(slots.storage, i) < freshAt) {
+        if (this.lifecycle.freshAt(slots.storage, i, false) < freshAt) {
           this.lifecycle.init(slots.storage, i, now, freshAt);
         }
       }
@@ -382,8 +381,8 @@ export class KeyTable {
   #isInUse(slots: Slots, slot: number, now: Millis): boolean {
     if (slots.isEmpty(slot)) return false;
     const conversion = this.#conversionOf(slots, slot);
-    if (conversion) return this.lifecycle.removableAt(conversion.read(slot), 0) > now;
-    return this.lifecycle.removableAt(slots.storage, slot * this.#stride + 1) > now;
+    if (conversion) return this.lifecycle.freshAt(conversion.read(slot), 0, false) > now;
+    return this.lifecycle.freshAt(slots.storage, slot * this.#stride + 1, false) > now;
   }
 
   /** Set for a slot whose key is one of another rule. */
@@ -427,8 +426,8 @@ export class KeyTable {
       seen++;
       const conversion = this.#conversionOf(slots, slot);
       const evictAt = conversion
-        ? this.lifecycle.evictableAt(conversion.read(slot), 0)
-        : this.lifecycle.evictableAt(slots.storage, slot * this.#stride + 1);
+        ? this.lifecycle.freshAt(conversion.read(slot), 0, true)
+        : this.lifecycle.freshAt(slots.storage, slot * this.#stride + 1, true);
       if (evictAt < bestAt) {
         bestAt = evictAt;
         best = slot;

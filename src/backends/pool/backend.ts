@@ -138,8 +138,8 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     );
   }
 
-  override grantMs(key: string, units: number): Millis {
-    return this.#refreshFixedDecision() ? 0 : this.inner.grantMs(key, units);
+  override timeToGrantMs(key: string, units: number): Millis {
+    return this.#refreshFixedDecision() ? 0 : this.inner.timeToGrantMs(key, units);
   }
 
   override peek(key: string, cost: number, partitionIndex?: number): Decision {

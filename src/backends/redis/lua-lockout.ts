@@ -118,7 +118,7 @@ local function lockout(after, within, forget, isReset, isOnRefusal, ...)
         if isReset == 1 then reset(s, o, count, now) else giveBack(s, o, count, now) end
       end
     end,
-    removableAt = function(s, o)
+    freshAt = function(s, o)
       local last = -huge
       if s[o + 1] > 0 then last = countedUntil(s, o) end
       if s[o + 5] > 0 then last = max(last, forgottenAt(s, o)) end

@@ -102,7 +102,7 @@ local function quota(limit, calendarId, months, length, origin, day, changes)
       s[o + 2] = s[o + 2] + n
     end,
 --]]
-    removableAt = function(s, o)
+    freshAt = function(s, o)
       if s[o + 1] ~= s[o + 1] then return -huge end
       return s[o + 1]
     end,

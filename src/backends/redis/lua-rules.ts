@@ -19,7 +19,7 @@
  *     recordRefusal(s, o, now)         another rule refused; returns how long the key is locked, and of a composite by which
  *                                      rule: lock-out on refusals only
  *     credit(s, o, tokens, upTo, now)  tokens borrowed from another bucket or window
- *     removableAt(s, o)                when a new key would decide the same; a composite also returns the latest finite
+ *     freshAt(s, o)                when a new key would decide the same; a composite also returns the latest finite
  *                                      time of its rules
  *     opensAt(s, o)                    the exact instant of the next permit; only rules that grant one call at a time
  */
@@ -118,7 +118,7 @@ local function bucket(perMs, burst, maxDebt, tolerance)
       local spent = spentAt(s, o, now)
       write(s, o, max(min(spent, max(0, burst - upTo)), spent - tokens), now)
     end,
-    removableAt = function(s, o) return addRoundingUp(s[o + 2], s[o + 1] / perMs) end,
+    freshAt = function(s, o) return addRoundingUp(s[o + 2], s[o + 1] / perMs) end,
   }
 end
 `;
@@ -180,7 +180,7 @@ local function spacing(every, reserve, expire)
     end,
     opensAt = nextAtOf,
 --]]
-    removableAt = nextAtOf,
+    freshAt = nextAtOf,
   }
 end
 `;
@@ -283,7 +283,7 @@ local function ramp(minRate, maxRate, slope, slopeDown, mode, threshold, coolDow
       s[o + 3] = max(0, s[o + 3] - n)
     end,
 --]]
-    removableAt = function(s, o)
+    freshAt = function(s, o)
       local second = s[o + 1]
       if second ~= second then return huge end
       if maxRate == minRate then return (second + 1) * 1000 end
@@ -387,10 +387,10 @@ local function all(parts)
     hits = function(s, o, ...)
       for _, part in ipairs(parts) do part.hits(s, o + part.offset, ...) end
     end,
-    removableAt = function(s, o)
+    freshAt = function(s, o)
       local last, lastKnown = -huge, -huge
       for _, part in ipairs(parts) do
-        local at = part.removableAt(s, o + part.offset)
+        local at = part.freshAt(s, o + part.offset)
         last = max(last, at)
         if at < huge then lastKnown = max(lastKnown, at) end
       end

@@ -216,13 +216,13 @@ const READ_RESERVED_LUA = `elseif isReserved(packed, BYTES) then
  * nothing about the removal of its state is kept for a fixed time, and so is every state in tests.
  */
 export const writeLua = (width: string): string => `
-  local removableAt, knownAt = rule.removableAt(s, 0)
-  if removableAt <= now and tailMs == 0 and not isTimeGiven then
+  local freshAt, knownAt = rule.freshAt(s, 0)
+  if freshAt <= now and tailMs == 0 and not isTimeGiven then
     call('DEL', key)
   else
     local ms = ${IDLE_TTL_MS}
     if not isTimeGiven then
-      if removableAt < huge then ms = ceil(removableAt - now) + 1
+      if freshAt < huge then ms = ceil(freshAt - now) + 1
       elseif knownAt then ms = max(ms, ceil(knownAt - now) + 1) end
       ms = min(max(ms, tailMs), ${MAX_TTL_MS})
     end
@@ -340,7 +340,7 @@ local OPS = {
     if isLate then return 0 end
     for i = 1, ${width} do s[i] = tonumber(numbers[${width} + i]) end
     -- A state that has become removable meanwhile was not written by the new rule.
-    local ms = min(${CHANGE_MEMORY_MS}, ceil(rule.removableAt(s, 0) - now) + 1)
+    local ms = min(${CHANGE_MEMORY_MS}, ceil(rule.freshAt(s, 0) - now) + 1)
     if ms > 0 then call('SET', idKey, id, 'PX', ms) end
     return 1
   end,

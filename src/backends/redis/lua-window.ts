@@ -106,7 +106,7 @@ local function window(limit, steps, stepMs, lendMs)
       local index = o + indexOf(advance(s, o, now))
       s[index] = s[index] + n
     end,
-    removableAt = function(s, o)
+    freshAt = function(s, o)
       local newest = s[o + 1]
       for step = newest, newest - steps, -1 do
         if s[o + indexOf(step)] > 0 then return (step + ring) * stepMs end

@@ -241,13 +241,10 @@ export function delay(
     update: () => false, // load from other clients shows in the round-trip times
 
     // What was learnt is kept, and a call in flight must find its count when it settles.
-    removableAt(state, i) {
+    freshAt(state, i, isLenient) {
       const k = keyAt(view, state, i);
       const isNew = k.mean === 0 && k.calls + k.inFlight + k.denied + k.no + k.most === 0;
-      return isNew && k.limit === part.initial ? -Infinity : Infinity;
-    },
-    evictableAt(state, i) {
-      const k = keyAt(view, state, i);
+      if (!isLenient) return isNew && k.limit === part.initial ? -Infinity : Infinity;
       if (k.inFlight > 0) return Infinity;
       const isAsNew = k.limit >= part.initial && k.pace === Infinity && k.most === 0;
       return isAsNew ? -Infinity : k.countedAt + STALE_MS;

@@ -22,13 +22,13 @@ describe('delay: the state of a key', () => {
 
   test('delay: a new key may be removed; one that has learnt or is in flight is kept', () => {
     const { policy, state } = new Sender();
-    expect(policy.removableAt(state, 0)).toBe(-Infinity);
+    expect(policy.freshAt(state, 0, false)).toBe(-Infinity);
     policy.check(state, 0, 1, 0);
-    expect(policy.removableAt(state, 0)).toBe(Infinity);
-    expect(policy.evictableAt(state, 0)).toBe(Infinity);
+    expect(policy.freshAt(state, 0, false)).toBe(Infinity);
+    expect(policy.freshAt(state, 0, true)).toBe(Infinity);
     policy.settle(state, 0, { outcome: 'ok', cost: 1, dueAt: 0, rttMs: 5 }, 5);
-    expect(policy.removableAt(state, 0)).toBe(Infinity);
-    expect(policy.evictableAt(state, 0)).toBe(-Infinity); // a new one would have the same limit
+    expect(policy.freshAt(state, 0, false)).toBe(Infinity);
+    expect(policy.freshAt(state, 0, true)).toBe(-Infinity); // a new one would have the same limit
   });
 
   test('delay: a key below `initial` or with a pace is evicted a minute after its last call', () => {
@@ -36,8 +36,8 @@ describe('delay: the state of a key', () => {
     sender.run(10_000, replyAfter(500, 'busy'));
     sender.run(1000, replyAfter(5), { demand: 0 });
     const { policy, state, now } = sender;
-    expect(policy.evictableAt(state, 0)).toBeGreaterThan(now + 50_000);
-    expect(policy.evictableAt(state, 0)).toBeLessThanOrEqual(now + 60_000);
+    expect(policy.freshAt(state, 0, true)).toBeGreaterThan(now + 50_000);
+    expect(policy.freshAt(state, 0, true)).toBeLessThanOrEqual(now + 60_000);
   });
 
   test('delay: a key that was evicted too early starts with one call, and learns', () => {
