@@ -290,7 +290,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
 
   /** Of a limit with several rules: the one that refuses the call now. */
   ruleRefusing(key: string, cost: number, partitionIndex?: number): string | undefined {
-    if (this.policy.ruleKinds === undefined) return undefined;
+    if (this.policy.rules === undefined) return undefined;
     const decision = this.peekUnvalidated(key, cost, partitionIndex);
     return decision.verdict === 'deny' ? decision.rule : undefined;
   }

@@ -19,10 +19,12 @@ import {
   converterBetween,
   type KeyConverter,
   type KeyState,
+  type PlacedRule,
   type Policy,
   type PolicyCapabilities,
   type QueueMath,
   ruleNamesOf,
+  rulesOf,
   type State,
   setBackKey,
   type Traits,
@@ -48,7 +50,9 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
 
   const width = policies.reduce((sum, policy) => sum + policy.width, 0);
   const components = withOffsets(policies);
-  const ruleKinds = policies.flatMap(ruleKindsOf);
+  const rules = components.flatMap(({ policy, offset }) =>
+    rulesOf(policy).map((rule) => ({ policy: rule.policy, offset: offset + rule.offset })),
+  );
   const saved = new Float64Array(width);
   const took = new Uint8Array(components.length);
 
@@ -65,7 +69,7 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
   };
 
   const refusal = (retryAfterMs: Millis, rule: string, reason: string | undefined): Decision => {
-    if (ruleKinds.length === 1)
+    if (rules.length === 1)
       return reason === undefined ? deny(retryAfterMs) : { verdict: 'deny', retryAfterMs, reason };
     return reason === undefined
       ? { verdict: 'deny', retryAfterMs, rule }
@@ -134,7 +138,7 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
   return {
     kind: 'all',
     width,
-    ruleKinds,
+    rules,
     traits: traitsOf(components),
     isPerSecond: policies.some((policy) => policy.isPerSecond),
     ...sharedCapabilities(policies),
@@ -160,8 +164,7 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
         max(({ policy, offset }) => policy.recordRefusal?.(state, i + offset, now) ?? 0),
     }),
     deferTo,
-    terms: components,
-    converterFrom: (from) => convertAll(components, from.terms as readonly Component[]),
+    converterFrom: (from) => convertAll(rules, from.rules ?? []),
     setBack(state, i, byMs, now) {
       for (const { policy, offset } of components) setBackKey(policy, state, i + offset, byMs, now);
     },
@@ -277,10 +280,7 @@ function ofEvery<T>(
   return lists.includes(undefined) ? undefined : lists.flatMap((list) => list ?? []);
 }
 
-/** One rule of `all`: its `terms` are a list of these. */
-export interface Component {
-  readonly policy: Policy;
-  readonly offset: number;
+interface Component extends PlacedRule {
   /** The names of its rules in the whole limit, and in the component itself. */
   readonly names: readonly string[];
   readonly innerNames: readonly string[];
@@ -294,13 +294,14 @@ type Denied = Extract<Decision, { verdict: 'deny' }>;
 
 const isLockout = (name: string): boolean => name.startsWith('lockout');
 
-const ruleKindsOf = ({ kind, ruleKinds = [kind] }: Policy): readonly string[] => ruleKinds;
+const kindsOf = (policy: Policy): readonly string[] =>
+  rulesOf(policy).map(({ policy: { kind } }) => kind);
 
 function withOffsets(policies: readonly Policy[]): Component[] {
   let offset = 0;
-  const allNames = ruleNamesOf(policies.flatMap(ruleKindsOf));
+  const allNames = ruleNamesOf(policies.flatMap(kindsOf));
   return policies.map((policy) => {
-    const kinds = ruleKindsOf(policy);
+    const kinds = kindsOf(policy);
     const names = allNames.splice(0, kinds.length);
     const component = { policy, offset, names, innerNames: ruleNamesOf(kinds) };
     offset += policy.width;
@@ -308,29 +309,10 @@ function withOffsets(policies: readonly Policy[]): Component[] {
   });
 }
 
-/** A rule of a limit, however deep `all` is nested: its place in the state, and its name in a refusal. */
-export interface LimitRule {
-  readonly policy: Policy;
-  readonly offset: number;
-  readonly name: string;
-}
-
-export function rulesOf(limit: Policy): readonly LimitRule[] {
-  const leaves = leavesOf(limit, 0);
-  const names = ruleNamesOf(leaves.map(({ policy }) => policy.kind));
-  return leaves.map((leaf, n) => ({ ...leaf, name: names[n] }));
-}
-
-function leavesOf(policy: Policy, offset: number): Omit<LimitRule, 'name'>[] {
-  if (policy.kind !== 'all') return [{ policy, offset }];
-  const components = policy.terms as readonly Component[];
-  return components.flatMap((inner) => leavesOf(inner.policy, offset + inner.offset));
-}
-
 /** Rule by rule, if both limits have the same rules in the same order. */
 function convertAll(
-  to: readonly Component[],
-  from: readonly Component[],
+  to: readonly PlacedRule[],
+  from: readonly PlacedRule[],
 ): KeyConverter | undefined {
   if (from.length !== to.length) return undefined;
   const converters = to.map(({ policy }, n) => converterBetween(from[n].policy, policy));

@@ -253,6 +253,16 @@ export const COUNTS_ONLY: Traits = Object.freeze({
   instants: [],
 });
 
+/** A rule of a limit, and where its numbers begin. */
+export interface PlacedRule {
+  readonly policy: Policy;
+  readonly offset: number;
+}
+
+export interface NamedRule extends PlacedRule {
+  readonly name: string;
+}
+
 /** How fast a queue of waiting calls moves. */
 export interface QueueMath {
   /** The minimum interval between two permits. */
@@ -286,8 +296,8 @@ export interface PolicyCapabilities {
   /** Counts a call that another rule refused; returns how long the key is locked. */
   recordRefusal?(state: State, i: number, now: Millis): Millis;
 
-  /** The kinds of its rules, if it has several (`all`), in the order of `ruleStatuses`. */
-  readonly ruleKinds?: readonly string[];
+  /** Its rules, if it has several (`all`), in the order of `ruleStatuses`. */
+  readonly rules?: readonly PlacedRule[];
 
   /**
    * The clock was set back by `byMs` and says `now`: moves the key's instants along, so that nothing was refilled meanwhile.
@@ -403,8 +413,15 @@ export function ruleNamesOf(kinds: readonly string[]): string[] {
 }
 
 /** The names of the rules of a limit that has several; else none, because a refusal need not name the only one. */
-export const namesOfRules = ({ ruleKinds = [] }: Policy): readonly string[] =>
-  ruleKinds.length > 1 ? ruleNamesOf(ruleKinds) : [];
+export const namesOfRules = ({ rules = [] }: Policy): readonly string[] =>
+  rules.length > 1 ? ruleNamesOf(rules.map(({ policy }) => policy.kind)) : [];
+
+/** The rules of a limit, however deep `all` is nested, with their names in a refusal. */
+export function rulesOf(limit: Policy): readonly NamedRule[] {
+  const { rules = [{ policy: limit, offset: 0 }] } = limit;
+  const names = ruleNamesOf(rules.map(({ policy }) => policy.kind));
+  return rules.map((rule, n) => ({ ...rule, name: names[n] }));
+}
 
 /** Time until one call fits, found by a check on a scratch copy of the state. */
 export function timeToOpen(

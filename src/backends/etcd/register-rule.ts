@@ -10,7 +10,7 @@
 
 import type { Millis } from '../../core/clock.ts';
 import { CLOCK_DRIFT_RATE } from '../../core/clock-offset.ts';
-import { all, type Component } from '../../policies/all.ts';
+import { all } from '../../policies/all.ts';
 import type { Policy } from '../../policies/policy.ts';
 import { spacing } from '../../policies/spacing.ts';
 import { window } from '../../policies/window.ts';
@@ -24,6 +24,8 @@ const MAX_CLOCK_ERROR_MS: Millis = 60_000;
 
 /** `startToleranceMs` is added to the interval of a spacing. */
 export function registerRule(policy: Policy, startToleranceMs: Millis): Policy {
+  // Within `all` a permit is deferred to the latest instant at which it may start, which has the tolerance.
+  if (policy.rules) return all(policy.rules.map((one) => registerRule(one.policy, 0)));
   switch (policy.kind) {
     case 'spacing':
       return widened(policy, startToleranceMs);
@@ -33,9 +35,6 @@ export function registerRule(policy: Policy, startToleranceMs: Millis): Policy {
       return onElapsedTime(policy);
     case 'quota':
       return onCalendar(policy);
-    case 'all':
-      // Within `all` a permit is deferred to the latest instant at which it may start, which has the tolerance.
-      return all((policy.terms as readonly Component[]).map((one) => registerRule(one.policy, 0)));
     default:
       return policy;
   }

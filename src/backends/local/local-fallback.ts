@@ -10,8 +10,7 @@
 
 import type { Clock, Millis } from '../../core/clock.ts';
 import { type AttemptOutcome, type Decision, NEVER } from '../../core/decision.ts';
-import { rulesOf } from '../../policies/all.ts';
-import type { LockoutCopy, Policy, State } from '../../policies/policy.ts';
+import { type LockoutCopy, type Policy, rulesOf, type State } from '../../policies/policy.ts';
 import { LocalBackend, type LocalOptions } from './backend.ts';
 
 /** Keys counted in the server after an outage; what further keys were granted is not counted there. */

@@ -1,9 +1,8 @@
 import { createHasher } from '../../core/hash.ts';
-import type { Policy } from '../../policies/policy.ts';
+import { type Policy, rulesOf } from '../../policies/policy.ts';
 import type { BackendContext, BackendFactory } from '../backend.ts';
 import { type PeerNetwork, PeersBackend } from './backend.ts';
 import { LockoutPeersBackend } from './lockout-backend.ts';
-import { rulesOf } from './shared-levels.ts';
 
 /** @throws {ConfigError} if peers cannot share the policy. */
 export function createPeersBackend(
@@ -11,7 +10,7 @@ export function createPeersBackend(
   context: BackendContext,
   network: PeerNetwork,
 ): PeersBackend {
-  const hasLockout = rulesOf(policy, 0).some(({ policy: rule }) => rule.lockoutSharing);
+  const hasLockout = rulesOf(policy).some(({ policy: rule }) => rule.lockoutSharing);
   const Backend = hasLockout ? LockoutPeersBackend : PeersBackend;
   return new Backend(policy, context, network);
 }

@@ -10,11 +10,10 @@
 import type { Millis } from '../../core/clock.ts';
 import type { Decision } from '../../core/decision.ts';
 import type { Hasher } from '../../core/hash.ts';
-import type { Feedback, Policy, Settlement } from '../../policies/policy.ts';
+import { type Feedback, type Policy, rulesOf, type Settlement } from '../../policies/policy.ts';
 import type { BackendContext, CheckWithStatus } from '../backend.ts';
 import { limitId, type PeerNetwork, PeersBackend } from './backend.ts';
 import { type LockoutChannels, openLockoutChannels } from './lockout-channels.ts';
-import { rulesOf } from './shared-levels.ts';
 
 export class LockoutPeersBackend extends PeersBackend {
   readonly #name: string;
@@ -33,7 +32,7 @@ export class LockoutPeersBackend extends PeersBackend {
   }
 
   #openChannels(policy: Policy): LockoutChannels[] {
-    return rulesOf(policy, 0).flatMap(({ policy: { lockoutSharing: sharing }, offset }) => {
+    return rulesOf(policy).flatMap(({ policy: { lockoutSharing: sharing }, offset }) => {
       if (!sharing) return [];
       const idOf = (channel: string): number =>
         limitId(this.#name, policy, `${channel} of ${offset}`);

@@ -13,7 +13,7 @@ import type { Millis } from '../../core/clock.ts';
 import { MAX_AMOUNT } from '../../core/options.ts';
 import { maxOveruseOf } from '../../policies/bucket.ts';
 import { LOCKOUT_FIGURES } from '../../policies/lockout-sharing.ts';
-import type { LockoutSharing, Policy, State } from '../../policies/policy.ts';
+import type { LockoutSharing, PlacedRule, Policy, State } from '../../policies/policy.ts';
 import type { WindowTerms } from '../../policies/window.ts';
 import { bindingLevel, raiseLevels, timeToFull } from './bucket-levels.ts';
 
@@ -62,10 +62,10 @@ export function sharedLevelsOf(policy: Policy): SharedLevels | undefined {
 
 /** A window, a lock-out, or `all` of these and of buckets. */
 function ruleByRule(policy: Policy): SharedLevels | undefined {
-  if (policy.kind !== 'all') return levelsOfRule(policy);
+  if (!policy.rules) return levelsOfRule(policy);
   const parts: PlacedLevels[] = [];
   let from = 0;
-  for (const rule of rulesOf(policy, 0)) {
+  for (const rule of policy.rules) {
     const levels = levelsOfRule(rule.policy);
     if (!levels) return undefined;
     parts.push({ ...rule, levels, from });
@@ -155,16 +155,3 @@ function windowLevels(policy: Policy): SharedLevels {
     },
   };
 }
-
-export interface PlacedRule {
-  readonly policy: Policy;
-  readonly offset: number;
-}
-
-/** The rules of a limit and where their numbers begin. */
-export const rulesOf = (policy: Policy, offset: number): PlacedRule[] =>
-  policy.kind === 'all'
-    ? (policy.terms as readonly PlacedRule[]).flatMap((part) =>
-        rulesOf(part.policy, offset + part.offset),
-      )
-    : [{ policy, offset }];

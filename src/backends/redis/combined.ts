@@ -22,11 +22,13 @@ import {
   wait,
 } from '../../core/decision.ts';
 import { UnavailableError } from '../../core/errors.ts';
-import { all, type LimitRule, rulesOf } from '../../policies/all.ts';
+import { all } from '../../policies/all.ts';
 import {
   converterBetween,
+  type NamedRule,
   namesOfRules,
   type Policy,
+  rulesOf,
   type Settlement,
 } from '../../policies/policy.ts';
 import {
@@ -234,7 +236,7 @@ export class CombinedBackend implements RemoteBackend {
     this.#policy.init(state, 0, numbers.at);
     let from = 0;
     for (const { policy, offset } of this.#limit.rules) {
-      if (isConcurrency(policy)) policy.check(state, offset, inFlight.count, numbers.at);
+      if (slotsOf(policy) < Infinity) policy.check(state, offset, inFlight.count, numbers.at);
       else {
         state.set(numbers.state.subarray(from, from + policy.width), offset);
         from += policy.width;
@@ -271,7 +273,7 @@ export const isCombinedLimit = ({ traits, specs = [] }: Policy): boolean =>
 
 /** A limit as what Redis stores of it: leases, and numbers. */
 interface SplitLimit {
-  readonly rules: readonly LimitRule[];
+  readonly rules: readonly NamedRule[];
   /** Of all rules, in their order. */
   readonly names: readonly string[];
   /** The smallest of its limits on calls in flight. */
@@ -283,16 +285,13 @@ interface SplitLimit {
   readonly innerNames: readonly string[];
 }
 
-const isConcurrency = ({ traits }: Policy): boolean => traits.concurrencyLimit !== undefined;
+/** Calls in flight that a rule allows; Infinity: it does not count them. */
+const slotsOf = ({ traits }: Policy): number => traits.concurrencyLimit ?? Infinity;
 
 function split(limit: Policy): SplitLimit {
   const rules = rulesOf(limit);
-  const others = rules.filter(({ policy }) => !isConcurrency(policy));
-  const [smallest] = rules
-    .filter(({ policy }) => isConcurrency(policy))
-    .sort(
-      (a, b) => (a.policy.traits.concurrencyLimit ?? 0) - (b.policy.traits.concurrencyLimit ?? 0),
-    );
+  const others = rules.filter(({ policy }) => slotsOf(policy) === Infinity);
+  const smallest = rules.reduce((a, b) => (slotsOf(b.policy) < slotsOf(a.policy) ? b : a));
   const rest = others.length === 1 ? others[0].policy : all(others.map(({ policy }) => policy));
   return {
     rules,
