@@ -1,89 +1,161 @@
 /**
- * Adaptive concurrency against real HTTP servers, beside p-limit with the best fixed number and no limit.
+ * Adaptive concurrency on real HTTP servers, beside p-limit with the perfect number and no limit; `--help` explains.
  *
- *     npm run figures:adaptive-live                 four servers; then a server that loses half its slots; five rounds
- *     npm run figures:adaptive-live -- --picture    only the server that loses half its slots
- *     npm run figures:adaptive-live -- --short      one server, one round, about 15 s
- *     npm run figures:adaptive-live -- --json       JSON
- *     npm run figures:adaptive-live -- --write      all; writes docs/explanation/adaptive.md and docs/pictures/adaptive-capacity.svg
+ *     1, 2, 4 or 8 client processes ──▶ HTTP on loopback ──▶ one server process     eight at once: 2 servers × 4 limits
  *
- * Server and client are processes of their own (bench/adaptive-live/). The client's backlog is always full: 200 callers.
- * The best fixed number is found by a sweep: the smallest one with 95 % of the highest goodput.
+ *     warm-up │ steady │ half of the slots │ all slots │ no replies │ replies
  */
 
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
+import { availableParallelism, loadavg } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { drawCapacity } from './adaptive-live/picture.mjs';
-import { mean } from './real-servers/harness.mjs';
-import {
-  isToWrite,
-  loadLine,
-  madeBy,
-  median,
-  percent,
-  table,
-  whole,
-  writeFigures,
-} from './report.mjs';
+import { parseArgs } from 'node:util';
+import { now } from './adaptive-live/clock.mjs';
+import { figuresOf, mediansOf, secondsOf } from './adaptive-live/figures.mjs';
+import { drawLive } from './adaptive-live/picture.mjs';
+import { isToWrite, machineLine, madeBy, table, whole, writeFigures } from './report.mjs';
 
-const isShort = process.argv.includes('--short');
-const isPictureOnly = process.argv.includes('--picture');
-const isJson = process.argv.includes('--json');
-const writes = isToWrite(!isShort);
-const log = (line) => console.error(line);
+const PAGE = 'docs/explanation/adaptive.md';
+const PICTURE = 'docs/pictures/adaptive-live-clients.svg';
 
-const ROUNDS = isShort ? 1 : 5;
-const MEASURED_S = isShort ? 7 : 20;
-/** Goodputs of a sweep are random within 2 %, so a number with a little less than the highest is as good. */
-const SWEEP = { numbers: [1, 2, 3, 4, 6, 8, 10, 12, 16], warmUpS: 1, measuredS: 8, enough: 0.95 };
-/** A run that takes longer has failed. */
-const GRACE_MS = 20_000;
+const HELP = `usage: npm run figures:adaptive-live -- [options]
 
-/** `about` describes a server in the table. `best` is the number for p-limit in a short run. */
+Measures adaptive limits on real HTTP servers, beside p-limit with the perfect number and no limit. 1, 2, 4 or 8 client
+processes call one server process over loopback. Each run has a course: the server loses half of its slots, gets them back,
+hangs, and replies again.
+
+options:
+  --short      4 clients, a shorter course, one round: half a minute
+  --rounds N   medians of N rounds; default 5, which take 22 minutes
+  --json       prints JSON
+  --write      writes the tables to ${PAGE} and the picture ${PICTURE};
+               not with --short or fewer than 5 rounds. It waits for a load of at most 1 for each core, and gives up
+               after 3 minutes
+  --help       prints this text
+
+All limits at both servers are measured at the same time, each with its own server and clients, so that they meet the same
+machine. The calls are timers: each server and its clients take 0.1 to 0.2 of a core.
+
+exit codes: 0 measured, 1 a process failed, 2 nothing was started`;
+
+const MIN_ROUNDS = 5;
+const options = readOptions();
+const isShort = options.short;
+const rounds = isShort ? 1 : Number(options.rounds);
+const writes = isToWrite(!isShort && rounds >= MIN_ROUNDS);
+
+/** All clients together. */
+const CALLERS = 200;
+const SLOTS = 8;
+
 const SERVERS = {
-  workers: { about: '8 slots of 25 ms behind a queue', best: 10 },
-  knee: { about: '25 ms, (n / 8)² times as long with n > 8 calls at once' },
-  threads: { about: 'one worker thread, 5 ms of CPU time, behind a queue' },
-  503: { about: '8 slots of 25 ms, a queue of 8, then 503' },
+  queue: '8 slots of 25 ms behind a queue',
+  knee: '25 ms; (n / 8)² times as long with n > 8 calls at once',
 };
 
-/** The rules beside each other. `warmUpS` is not measured: the time a rule needs to learn. */
-const ADAPTIVE = {
-  aimd: { limit: { adaptive: { rule: 'aimd' } }, warmUpS: 5 },
-  delay: { limit: { adaptive: { rule: 'delay' } }, warmUpS: isShort ? 6 : 10 },
+/** As many calls as slots are the perfect number: with fewer a slot is idle, with more calls wait. */
+const RULES = {
+  'no limit': () => ({}),
+  [`p-limit(${SLOTS})`]: (clients) => ({ fixed: SLOTS / clients }),
+  'adaptive (aimd)': () => ({ limit: { adaptive: { rule: 'aimd' } } }),
+  'adaptive (delay)': () => ({ limit: { adaptive: {} } }),
 };
-/** As it is called in the picture. */
-const labelOf = (name, best) =>
-  name in ADAPTIVE ? `adaptive (${name})` : name === 'p-limit' ? `p-limit(${best})` : name;
-const rulesFor = (best) => ({
-  'no limit': { warmUpS: 5 },
-  'p-limit': { fixed: best, warmUpS: 5 },
-  ...ADAPTIVE,
-});
+const NAMES = Object.keys(RULES);
+
+/** Seconds of each phase, and what the server is told at its beginning. */
+const COURSE = [
+  { phase: 'warmUp', seconds: isShort ? 8 : 20 },
+  { phase: 'steady', seconds: isShort ? 7 : 20 }, // two tests of `delay`
+  { phase: 'halved', seconds: isShort ? 4 : 6, message: { slots: SLOTS / 2 } },
+  { phase: 'restored', seconds: isShort ? 2 : 4, message: { slots: SLOTS } },
+  { phase: 'hung', seconds: isShort ? 4 : 5, message: { isHung: true } },
+  { phase: 'back', seconds: isShort ? 4 : 6, message: { isHung: false } },
+];
+const BACK_S = COURSE.at(-1).seconds;
+/** Of one stage: the time to start all processes. */
+const START_S = 4;
+
+/** Shown over time in the picture. */
+const PICTURED = { server: 'queue', clients: 4 };
+
+const rowsOf = (server, clients) => NAMES.map((name) => ({ server, clients, name }));
+/** The rows of a stage are measured at the same time. */
+const STAGES = isShort
+  ? [rowsOf(PICTURED.server, PICTURED.clients)]
+  : [1, 2, 4, 8].map((clients) =>
+      Object.keys(SERVERS).flatMap((server) => rowsOf(server, clients)),
+    );
+
+/** A process that takes longer to start or to report has failed. */
+const GRACE_MS = 60_000;
+const MAX_LOAD = 1;
+const MAX_WAIT_S = 180;
+
+function readOptions() {
+  const flag = { type: 'boolean', default: false };
+  const rounds = { type: 'string', default: `${MIN_ROUNDS}` };
+  const usage = (message) => {
+    console.error(`${message}; --help explains all options`);
+    process.exit(2);
+  };
+  try {
+    const { values } = parseArgs({
+      options: { short: flag, json: flag, write: flag, help: flag, rounds },
+    });
+    if (values.help) {
+      console.log(HELP);
+      process.exit(0);
+    }
+    if (!/^[1-9]\d*$/.test(values.rounds))
+      usage(`expected --rounds with a whole number from 1 on, got "${values.rounds}"`);
+    return values;
+  } catch (error) {
+    return usage(error.message);
+  }
+}
+
+/** Written figures belong to a quiet machine. */
+async function waitForQuiet() {
+  const most = MAX_LOAD * availableParallelism();
+  const load = () => loadavg()[0];
+  for (let waited = 0; writes && load() > most; waited += 10) {
+    const state = `load ${load().toFixed(1)}, expected at most ${most} with --write`;
+    if (waited >= MAX_WAIT_S) {
+      console.error(`${state}; nothing was started`);
+      process.exit(2);
+    }
+    console.error(`${state}: waiting`);
+    await sleep(10_000);
+  }
+  return load();
+}
 
 const children = new Set();
 process.once('exit', () => {
   for (const child of children) child.kill('SIGKILL');
 });
 
-/** Starts a script of bench/adaptive-live/. `next(maxMs)` is its next message. */
-function start(script, argument) {
+/** Starts a script of bench/adaptive-live/. `next()` is its next message. If it ends by itself, the run has failed. */
+function start(what, script, argument) {
   const path = fileURLToPath(new URL(`./adaptive-live/${script}`, import.meta.url));
   const child = fork(path, [argument]);
+  const fail = (reason) => {
+    console.error(`${what} ${reason}; the run has failed`);
+    process.exit(1);
+  };
   children.add(child);
+  child.once('exit', (code, signal) => {
+    if (children.has(child)) fail(`ended with ${signal ?? `exit code ${code}`}`);
+  });
   return {
-    next(maxMs) {
-      const signal = AbortSignal.timeout(maxMs);
-      const ended = once(child, 'exit', { signal }).then(([code]) => {
-        throw new Error(`${script} exited with ${code}`);
-      });
-      const received = once(child, 'message', { signal }).then(([message]) => message);
-      return Promise.race([received, ended]).catch((error) => {
-        throw signal.aborted ? new Error(`${script} sent nothing for ${maxMs} ms`) : error;
-      });
+    async next() {
+      const signal = AbortSignal.timeout(GRACE_MS);
+      const received = once(child, 'message', { signal });
+      const [message] = await received.catch(() => fail(`sent nothing for ${GRACE_MS / 1000} s`));
+      return message;
     },
     send: (message) => child.send(message),
     stop() {
@@ -93,154 +165,109 @@ function start(script, argument) {
   };
 }
 
-/** One client at a new server. `onStart` may send messages to the server. */
-async function run(kind, rule, seconds, onStart = () => {}) {
-  const server = start('server.mjs', kind);
-  let client;
-  try {
-    const { port } = await server.next(GRACE_MS);
-    client = start('client.mjs', JSON.stringify({ port, rule, seconds }));
-    await client.next(GRACE_MS); // it sends from now on
-    void onStart(server);
-    return await client.next(seconds * 1000 + GRACE_MS);
-  } finally {
-    client?.stop();
-    server.stop();
+/** A new server with its clients, which wait for `start`. */
+async function open({ server: kind, clients: count, name }) {
+  const server = start(`the server of ${name}`, 'server.mjs', kind);
+  const { port } = await server.next();
+  const argument = JSON.stringify({ port, rule: RULES[name](count), callers: CALLERS / count });
+  const clients = Array.from({ length: count }, (_, n) =>
+    start(`client ${n + 1} of ${name}`, 'client.mjs', argument),
+  );
+  await Promise.all(clients.map((client) => client.next()));
+  return { server, clients };
+}
+
+async function report(child) {
+  child.send('report');
+  return child.next();
+}
+
+/** One run of each row at the same time. */
+async function runStage(rows) {
+  const lanes = await Promise.all(rows.map(open));
+  for (const { clients } of lanes) for (const client of clients) client.send('start');
+  const phases = {};
+  for (const { phase, seconds, message } of COURSE) {
+    const from = now();
+    if (message) for (const { server } of lanes) server.send(message);
+    await sleep(seconds * 1000);
+    phases[phase] = { from, to: now() };
   }
-}
-
-const within = (entries, from, to) => entries.filter(([at]) => at >= from && at < to);
-
-/** The value at a share of all, as p50 and p99. Undefined if there is none. */
-const quantile = (values, share) =>
-  values.toSorted((a, b) => a - b)[Math.floor(share * values.length)];
-
-/** Latency is that of calls which the server accepted; one that timed out counts with its time-out. */
-function figuresOf({ calls, samples }, from, to) {
-  const measured = within(calls, from, to);
-  const good = measured.filter(([, , status]) => status === 200).length;
-  const accepted = measured.filter(([, , status]) => status !== 503).map(([, ms]) => ms);
-  return {
-    goodput: good / (to - from),
-    p50: quantile(accepted, 0.5),
-    p99: quantile(accepted, 0.99),
-    inFlight: mean(within(samples, from, to).map(([, inFlight]) => inFlight)),
-    refused: (measured.length - good) / Math.max(1, measured.length),
-  };
-}
-
-async function measure(kind, rule) {
-  const seconds = rule.warmUpS + MEASURED_S;
-  return figuresOf(await run(kind, rule, seconds), rule.warmUpS, seconds);
-}
-
-async function findBest(kind) {
-  const { numbers, warmUpS, measuredS, enough } = SWEEP;
-  const goodputs = [];
-  for (const fixed of numbers) {
-    const result = await run(kind, { fixed }, warmUpS + measuredS);
-    goodputs.push(figuresOf(result, warmUpS, warmUpS + measuredS).goodput);
+  const measured = { from: phases.steady.from, to: phases.back.to };
+  const results = [];
+  for (const { server, clients } of lanes) {
+    const run = { samples: await report(server), clients: await Promise.all(clients.map(report)) };
+    results.push({ figures: figuresOf(run, phases), seconds: secondsOf(run, measured) });
+    for (const child of [server, ...clients]) child.stop();
   }
-  const best = numbers[goodputs.findIndex((goodput) => goodput >= enough * Math.max(...goodputs))];
-  log(`${kind}: best fixed number ${best}`);
-  return best;
+  return results;
 }
 
-/** All rules at one server: the medians of all rounds, which start with another rule each. */
-async function compare(kind) {
-  const best = SERVERS[kind].best && isShort ? SERVERS[kind].best : await findBest(kind);
-  const rules = Object.entries(rulesFor(best));
-  const rounds = new Map(rules.map(([name]) => [name, []]));
-  for (let round = 0; round < ROUNDS; round++) {
-    const order = [...rules.slice(round), ...rules.slice(0, round)];
-    const measureOne = async ([name, rule]) => {
-      const figures = await measure(kind, rule);
-      rounds.get(name).push(figures);
-      log(`${kind}, ${name}: ${JSON.stringify(figures)}`);
-    };
-    if (isShort) await Promise.all(order.map(measureOne));
-    else for (const entry of order) await measureOne(entry);
+/** Medians of all rounds, for each row. */
+async function measure() {
+  const rows = STAGES.flat();
+  const usualS = COURSE.reduce((sum, { seconds }) => sum + seconds, START_S);
+  let left = rounds * STAGES.length * usualS;
+  const all = [];
+  for (let round = 1; round <= rounds; round++) {
+    const results = [];
+    for (const stage of STAGES) {
+      const time = `${Math.floor(left / 60)} min ${left % 60} s left`;
+      console.error(`round ${round} of ${rounds}, clients: ${stage[0].clients}; ${time}`);
+      results.push(...(await runStage(stage)));
+      left -= usualS;
+    }
+    all.push(results);
   }
-  return rules.map(([name]) => {
-    const all = rounds.get(name);
-    const names = Object.keys(all[0]);
-    const medians = names.map((one) => [one, median(all.map((figures) => figures[one]))]);
-    return { kind, name, best, ...Object.fromEntries(medians) };
-  });
+  return rows.map((row, n) => ({ ...row, ...mediansOf(all.map((results) => results[n])) }));
 }
+
+const both = (...values) => values.join(' / ');
+const ms = (value) => (value === undefined ? '–' : whole(value));
 
 const COLUMNS = {
-  server: ({ kind, name }) => (name === 'no limit' ? `\`${kind}\`: ${SERVERS[kind].about}` : ''),
-  limit: ({ name, best }) => labelOf(name, best),
-  'goodput, calls/s': ({ goodput }) => whole(goodput),
-  p50: ({ p50 }) => `${whole(p50)} ms`,
-  p99: ({ p99 }) => `${whole(p99)} ms`,
-  'in flight': ({ inFlight }) => inFlight.toFixed(1),
-  'refused or timed out': ({ refused }) => percent(refused),
+  clients: ({ clients, name }) => (name === NAMES[0] ? clients : ''),
+  limit: ({ name }) => name,
+  'goodput, calls/s': ({ figures: { steady, halved, restored } }) =>
+    both(whole(steady.goodput), whole(halved.goodput), whole(restored.goodput)),
+  'p99, ms': ({ figures: { steady, halved } }) => both(ms(steady.p99), ms(halved.p99)),
+  'in flight': ({ figures: { steady, halved } }) =>
+    both(steady.inFlight.toFixed(1), halved.inFlight.toFixed(1)),
+  "Jain's index": ({ figures: { steady } }) => steady.jain.toFixed(2),
+  'most in the hang': ({ figures: { hang } }) => `${hang.most} (${hang.growth.toFixed(1)} ×)`,
+  'recovery, s': ({ figures: { back } }) =>
+    back.recoveryS > BACK_S ? `> ${BACK_S - 1}` : back.recoveryS.toFixed(1),
 };
-const RULES_OF_COLUMNS = ['---', '---', '---:', '---:', '---:', '---:', '---:'];
+const ALIGNED = ['---:', '---', '---:', '---:', '---:', '---:', '---:', '---:'];
 
-/** `workers` loses half its slots and gets them back. Seconds from the start of the picture. */
-const CHANGE = { warmUpS: 12, halvedAt: 15, restoredAt: 30, endS: 45, stepS: 1, slots: 8 };
+const tablesOf = (results) =>
+  Object.entries(SERVERS)
+    .map(([server, about]) => [server, about, results.filter((one) => one.server === server)])
+    .filter(([, , rows]) => rows.length > 0)
+    .map(([server, about, rows]) => `\`${server}\`: ${about}\n\n${table(COLUMNS, rows, ALIGNED)}`)
+    .join('\n\n');
 
-async function change(rule) {
-  const { warmUpS, halvedAt, restoredAt, endS, stepS, slots } = CHANGE;
-  const onStart = async (server) => {
-    await sleep((warmUpS + halvedAt) * 1000);
-    server.send({ slots: slots / 2 });
-    await sleep((restoredAt - halvedAt) * 1000);
-    server.send({ slots });
-  };
-  const result = await run('workers', rule, warmUpS + endS, onStart);
-  const steps = Array.from({ length: endS / stepS }, (_, n) => n * stepS);
-  return steps.map((at) => {
-    const from = warmUpS + at;
-    return { at, ...figuresOf(result, from, from + stepS) };
-  });
+const ALT =
+  'Four limits on real servers: goodput and calls in flight while slots are lost and while the server hangs; p99, fairness and goodput by number of clients';
+
+function write(results, text, load) {
+  const conditions = [`medians of ${rounds} runs`, `load ${load.toFixed(1)} at the start`];
+  const about = [
+    `${conditions.join(', ')}; HTTP on loopback`,
+    machineLine(),
+    ...Object.entries(SERVERS).map(([server, about]) => `${server}: ${about}`),
+  ];
+  const svg = drawLive(results, { course: COURSE.slice(1), pictured: PICTURED, about });
+  writeFileSync(new URL(`../${PICTURE}`, import.meta.url), svg);
+  const made = madeBy('npm run figures:adaptive-live -- --write', ...conditions);
+  const below = (folder) => `![${ALT}](${folder}pictures/adaptive-live-clients.svg)\n\n${made}`;
+  const tables = `${text}\n\n${below('../')}`;
+  writeFigures('docs/explanation/adaptive.md', 'adaptive-live', tables);
+  writeFigures('README.md', 'adaptive-live', below('docs/'));
 }
 
-/** The medians of all rounds, second by second. */
-async function changes(best) {
-  const rules = Object.entries(rulesFor(best));
-  const rounds = new Map(rules.map(([name]) => [name, []]));
-  for (let round = 0; round < ROUNDS; round++)
-    for (let n = 0; n < rules.length; n += 2) {
-      const runOne = async ([name, rule]) => rounds.get(name).push(await change(rule));
-      await Promise.all(rules.slice(n, n + 2).map(runOne));
-      log(`picture, round ${round + 1} of ${ROUNDS}: ${n + 2} of ${rules.length} limits`);
-    }
-  return Object.fromEntries(
-    rules.map(([name]) => [labelOf(name, best), medians(rounds.get(name))]),
-  );
-}
-
-const medians = ([first, ...others]) =>
-  first.map((step, n) => {
-    const same = [step, ...others.map((steps) => steps[n])];
-    const medianOf = (name) =>
-      median(same.map((one) => one[name]).filter((value) => value !== undefined));
-    return Object.fromEntries(Object.keys(step).map((name) => [name, medianOf(name)]));
-  });
-
-/** Servers that only wait need little CPU time: two run at once. */
-const STAGES = isShort ? [['workers']] : [['workers', 'knee'], ['threads'], ['503']];
-
-async function compareAll() {
-  const results = [];
-  for (const kinds of STAGES) results.push(...(await Promise.all(kinds.map(compare))).flat());
-  const text = table(COLUMNS, results, RULES_OF_COLUMNS);
-  if (isJson) console.log(JSON.stringify({ results }));
-  else console.log(text);
-  const made = madeBy('npm run figures:adaptive-live', `medians of ${ROUNDS} runs`, loadLine());
-  if (writes) writeFigures('docs/explanation/adaptive.md', 'adaptive-live', `${text}\n\n${made}`);
-  return results.find(({ kind }) => kind === 'workers').best;
-}
-
-const best = isPictureOnly ? SERVERS.workers.best : await compareAll();
-if (!isShort) {
-  const runs = await changes(best);
-  const picture = new URL('../docs/pictures/adaptive-capacity.svg', import.meta.url);
-  const made = `Medians of ${ROUNDS} runs, ${loadLine()}.`;
-  if (writes) writeFileSync(picture, drawCapacity(runs, CHANGE, made));
-  else console.log(JSON.stringify(runs));
-}
+const load = await waitForQuiet();
+const results = await measure();
+const text = tablesOf(results);
+console.log(options.json ? JSON.stringify({ results }) : text);
+if (writes) write(results, text, load);

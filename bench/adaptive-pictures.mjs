@@ -8,6 +8,7 @@
  */
 
 import { writeFileSync } from 'node:fs';
+import { positionOf } from '../dist/cli/chart/chart.js';
 import {
   BAND_COLOUR,
   drawSeries,
@@ -19,7 +20,6 @@ import {
   xOf,
 } from '../dist/cli/chart/plot.js';
 import { laboratoryPicture } from '../dist/cli/simulate/laboratory-picture.js';
-import { endLabels } from './adaptive-live/picture.mjs';
 
 const WIDTH = 860;
 const PLOT = { left: 64, width: 690 };
@@ -27,6 +27,7 @@ const FIRST_TOP = 92;
 const LIMIT_HEIGHT = 150;
 const OTHER_HEIGHT = 70;
 const GAP = 40;
+const LABEL_HEIGHT = 17;
 
 /** As in the pictures of real servers. */
 const COLOURS = ['#009e73', '#d55e00', '#cc79a7', '#e69f00'];
@@ -123,3 +124,23 @@ function drawChart({ title, x, y, series }, box, bands, isFirst) {
 
 const band = (left, right, { top, height }) =>
   `<rect x="${formatPixels(left)}" y="${top}" width="${formatPixels(right - left)}" height="${height}" fill="${BAND_COLOUR}"/>`;
+
+/** The name of each line at its right end; names that would overlap are moved apart. */
+function endLabels(series, colours, y, box) {
+  const ends = series.map((one) => {
+    const values = one.points.map(([, value]) => value).filter((value) => value !== undefined);
+    return { one, at: box.top + (1 - positionOf(values.at(-1) ?? 0, y)) * box.height };
+  });
+  ends.sort((a, b) => a.at - b.at);
+  for (let n = 1; n < ends.length; n++)
+    ends[n].at = Math.max(ends[n].at, ends[n - 1].at + LABEL_HEIGHT);
+  const excess = Math.max(0, (ends.at(-1)?.at ?? 0) - box.top - box.height);
+  return ends.map(({ one, at }) =>
+    textElement(
+      box.left + box.width + 8,
+      formatPixels(at - excess + 4),
+      one.name,
+      `fill="${colours.get(one)}" font-weight="600"`,
+    ),
+  );
+}

@@ -52,6 +52,6 @@ export const STEPS = [
   step('figures:guard', 3, ...WRITE),
   step('figures:stalls', 2, ...WRITE),
   step('figures:overload', 4, ...WRITE),
-  step('figures:adaptive-live', 30, ...WRITE),
+  step('figures:adaptive-live', 22, ...WRITE),
   step('figures:accuracy', 30, ...WRITE),
 ];

@@ -1,13 +1,16 @@
 /**
- * Draws a server that loses half its slots for a while: latency, goodput and calls in flight under each rule.
+ * Draws four limits on real servers, narrow enough for a phone: the course of one server, then all by number of clients.
  *
- *     p99, log axis    ─── lines with their names at the right end
- *     goodput          ───
- *     in flight        ───
- *                      8 slots │ 4 slots │ 8 slots
+ *     legend
+ *     goodput      ───   steady │ 4 of 8 slots │        │ no replies │
+ *     in flight    ───
+ *     queue: p99            •──•──•──•
+ *     queue: fairness       •──•──•──•
+ *     knee: goodput         •─────•──•
+ *     knee: p99             1  2  4  8 clients
  */
 
-import { positionOf, roundAxisEnd } from '../../dist/cli/chart/chart.js';
+import { roundAxisEnd } from '../../dist/cli/chart/chart.js';
 import {
   BAND_COLOUR,
   coloursOf,
@@ -20,119 +23,151 @@ import {
   xAxis,
   xOf,
 } from '../../dist/cli/chart/plot.js';
-import { median, whole } from '../report.mjs';
 
-const WIDTH = 900;
-const PLOT = { left: 64, width: 690 };
-const TOP = 124;
-const GAP = 44;
-const LABEL_HEIGHT = 17;
+const WIDTH = 420;
+const PLOT = { left: 56, width: 344 };
+const LEGEND_TOP = 146;
+const FIRST_TOP = 246;
+const GAP = 40;
+const LABEL_GAP = 12;
+/** Between the two parts: the axis, and the heading of the second part. */
+const PART_GAP = 122;
 
-/** The best rule is drawn last, over the others. */
-const PALETTE = ['#cc79a7', '#0072b2', '#d55e00', '#009e73'];
-const PALETTES = { shade: [], bars: [], line: PALETTE, curve: [] };
+/** The limits in their order; the last one is drawn over the others. */
+const COLOURS = ['#cc79a7', '#0072b2', '#d55e00', '#009e73'];
+const PALETTES = { shade: [], bars: [], line: COLOURS, curve: COLOURS };
 
-/** `made`: from how many runs, and under which load. */
-export function drawCapacity(runs, { halvedAt, restoredAt, endS, slots }, made) {
-  const x = { label: 's', from: 0, to: endS };
-  const series = (of) =>
-    Object.entries(runs).map(([name, steps]) => ({
+const CLIENTS = [1, 2, 4, 8];
+const CLIENTS_AXIS = {
+  label: '',
+  from: -0.3,
+  to: CLIENTS.length - 0.7,
+  ticks: () => CLIENTS.map((_, n) => n),
+  format: (n) => `${CLIENTS[n]}`,
+};
+
+const PHASE_LABELS = { halved: '4 of 8 slots', hung: 'no replies' };
+
+/** `about` are lines on how it was measured. `course` are the phases, and `pictured` the server and clients shown in time. */
+export function drawLive(results, { course, pictured, about }) {
+  const { server, clients } = pictured;
+  const inTime = results.filter((one) => one.server === server && one.clients === clients);
+  const names = inTime.map(({ name }) => name);
+  const phases = phasesOf(course);
+  const time = { label: '', from: 0, to: phases.at(-1).to };
+  const timeRow = (label, height, value, yOf) => {
+    const series = inTime.map(({ name, seconds }) => ({
       name,
       style: 'line',
-      points: steps.map((step) => [step.at, of(step)]),
+      points: seconds.map((second, at) => [at, value(second)]),
     }));
-  const values = (of) => Object.values(runs).flatMap((steps) => steps.map(of));
-  const upTo = (of) => roundAxisEnd(values(of).filter((value) => value !== undefined));
-  const rows = [
-    {
-      label: 'p99 of the round trip, ms',
-      height: 230,
-      y: { label: '', from: 20, to: 2000, scale: 'log' },
-      isNamed: true,
-      series: series(({ p99 }) => p99),
-    },
-    {
-      label: 'goodput, calls/s',
-      height: 110,
-      y: { label: '', from: 0, to: upTo(({ goodput }) => goodput) },
-      series: series(({ goodput }) => goodput),
-    },
-    {
-      label: 'calls in flight',
-      height: 130,
-      y: { label: '', from: 1, to: 200, scale: 'log' },
-      isNamed: true,
-      series: series(({ inFlight }) => inFlight),
-    },
+    return { label, height, x: time, y: yOf(valuesOf(series)), series };
+  };
+  const clientsRow = (kind, label, value, yOf) => {
+    const series = names.map((name) => ({
+      name,
+      style: 'curve',
+      points: results
+        .filter((one) => one.server === kind && one.name === name)
+        .map((one) => [CLIENTS.indexOf(one.clients), value(one.figures.steady)]),
+    }));
+    return { label, height: 84, x: CLIENTS_AXIS, y: yOf(valuesOf(series)), series };
+  };
+  const upper = [
+    timeRow('goodput, calls/s', 110, ({ goodput }) => goodput, linear),
+    timeRow('calls in flight', 110, ({ inFlight }) => inFlight, logarithmic(0)),
   ];
-  const halved = Object.entries(runs).map(([name, steps]) => {
-    const measured = steps.filter(({ at }) => at >= halvedAt && at < restoredAt);
-    return `${name} ${whole(median(measured.map(({ p99 }) => p99)))} ms`;
-  });
-  let top = TOP;
-  const parts = rows.map((row) => {
-    const box = { ...PLOT, top, height: row.height };
-    top += row.height + GAP;
-    return { row, box };
-  });
-  const bottom = top - GAP;
-  const last = parts.at(-1).box;
-  const band = { left: xOf(halvedAt, x, PLOT), right: xOf(restoredAt, x, PLOT) };
-  const bandWidth = formatPixels(band.right - band.left);
-  const phases = [
-    [0, halvedAt, `${slots} calls at once`],
-    [halvedAt, restoredAt, `${slots / 2} calls at once`],
-    [restoredAt, endS, `${slots} calls at once`],
+  const lower = [
+    clientsRow('queue', 'queue: p99, ms', ({ p99 }) => p99, logarithmic(10)),
+    clientsRow('queue', "queue: fairness of the clients (Jain's index)", ({ jain }) => jain, unit),
+    clientsRow('knee', 'knee: goodput, calls/s', ({ goodput }) => goodput, linear),
+    clientsRow('knee', 'knee: p99, ms', ({ p99 }) => p99, logarithmic(10)),
   ];
-  return svgDocument('A server loses half its capacity and gets it back', WIDTH, bottom + 48, [
-    textElement(20, 55, SUBTITLE, MUTED_FILL),
-    textElement(20, 75, `p99 with half the capacity: ${halved.join(', ')}. ${made}`, MUTED_FILL),
-    ...parts.map(
-      ({ box }) =>
-        `<rect x="${formatPixels(band.left)}" y="${box.top}" width="${bandWidth}" height="${box.height}" fill="${BAND_COLOUR}"/>`,
-    ),
-    ...phases.map(([from, to, name]) =>
-      textElement(
-        formatPixels(xOf((from + to) / 2, x, PLOT)),
-        TOP + rows[0].height - 10,
-        name,
-        MUTED_CENTRED,
-      ),
-    ),
-    ...parts.flatMap(({ row, box }) => drawRow(row, x, box)),
-    ...xAxis(x, last, 10),
-    textElement(last.left + last.width + 14, bottom + 19, x.label, MUTED_FILL),
+  const placed = place(upper, FIRST_TOP);
+  const end = bottomOf(placed);
+  const placedLower = place(lower, end + PART_GAP);
+  const bottom = bottomOf(placedLower);
+  return svgDocument('Adaptive limits on real servers', WIDTH, bottom + 50, [
+    ...about.map((line, n) => textElement(20, 54 + 19 * n, line, `${MUTED_FILL} font-size="12"`)),
+    ...legend(names),
+    textElement(20, FIRST_TOP - 36, `${server} with ${clients} clients, over time`, BOLD),
+    ...bands(phases, time, placed),
+    ...placed.flatMap(drawRow),
+    ...xAxis(time, placed.at(-1).box, 9),
+    textElement(PLOT.left + PLOT.width / 2, end + 38, 'seconds', MUTED_CENTRED),
+    textElement(20, end + 82, 'Steady phase, by number of clients', BOLD),
+    ...placedLower.flatMap(drawRow),
+    ...xAxis(CLIENTS_AXIS, placedLower.at(-1).box, CLIENTS.length),
+    textElement(PLOT.left + PLOT.width / 2, bottom + 38, 'client processes', MUTED_CENTRED),
   ]);
 }
 
-const SUBTITLE =
-  'A real HTTP server, 25 ms a call, and a client with 200 callers that always have a next call.';
+const BOLD = 'font-size="14" font-weight="600"';
 
-function drawRow({ label, y, series, isNamed }, x, box) {
-  const colours = coloursOf(series, PALETTES);
-  return [
-    ...drawSeries(series, colours, { x, y }, box, 7),
-    textElement(20, box.top - 12, label, 'font-weight="600"'),
-    ...(isNamed ? endLabels(series, colours, y, box) : []),
-  ];
+const valuesOf = (series) =>
+  series
+    .flatMap(({ points }) => points.map(([, value]) => value))
+    .filter((value) => value !== undefined);
+const unit = () => ({ label: '', from: 0, to: 1 });
+const linear = (values) => ({ label: '', from: 0, to: roundAxisEnd(values) });
+const logarithmic = (from) => (values) => ({
+  label: '',
+  from,
+  to: roundAxisEnd(values),
+  scale: 'log',
+});
+
+function phasesOf(course) {
+  let at = 0;
+  return course.map(({ phase, seconds }) => {
+    at += seconds;
+    return { phase, from: at - seconds, to: at };
+  });
 }
 
-/** The name of each line at its right end; names that would overlap are moved apart. */
-export function endLabels(series, colours, y, box) {
-  const ends = series.map((one) => {
-    const values = one.points.map(([, value]) => value).filter((value) => value !== undefined);
-    return { one, at: box.top + (1 - positionOf(values.at(-1) ?? 0, y)) * box.height };
+/** Rows below each other, each with the box of its plot. */
+function place(rows, top) {
+  let next = top;
+  return rows.map((row) => {
+    const box = { ...PLOT, top: next, height: row.height };
+    next += row.height + GAP;
+    return { ...row, box };
   });
-  ends.sort((a, b) => a.at - b.at);
-  for (let n = 1; n < ends.length; n++)
-    ends[n].at = Math.max(ends[n].at, ends[n - 1].at + LABEL_HEIGHT);
-  const excess = Math.max(0, (ends.at(-1)?.at ?? 0) - box.top - box.height);
-  return ends.map(({ one, at }) =>
-    textElement(
-      box.left + box.width + 8,
-      formatPixels(at - excess + 4),
-      one.name,
-      `fill="${colours.get(one)}" font-weight="600"`,
-    ),
-  );
+}
+
+function bottomOf(placed) {
+  const { top, height } = placed.at(-1).box;
+  return top + height;
+}
+
+/** Two entries in a line. */
+const legend = (names) =>
+  names.flatMap((name, n) => {
+    const [x, y] = [20 + 200 * (n % 2), LEGEND_TOP + 20 * Math.floor(n / 2)];
+    const swatch = `<rect x="${x}" y="${y - 6}" width="22" height="4" fill="${COLOURS[n]}"/>`;
+    return [swatch, textElement(x + 30, y, name)];
+  });
+
+/** The phases that have a name, behind the plots, with their names above the first one. */
+const bands = (phases, x, placed) =>
+  phases
+    .filter(({ phase }) => phase in PHASE_LABELS)
+    .flatMap(({ phase, from, to }) => {
+      const [left, right] = [xOf(from, x, PLOT), xOf(to, x, PLOT)];
+      const [at, width] = [formatPixels(left), formatPixels(right - left)];
+      const middle = formatPixels((left + right) / 2);
+      return [
+        ...placed.map(
+          ({ box }) =>
+            `<rect x="${at}" y="${box.top}" width="${width}" height="${box.height}" fill="${BAND_COLOUR}"/>`,
+        ),
+        textElement(middle, placed[0].box.top - LABEL_GAP, PHASE_LABELS[phase], MUTED_CENTRED),
+      ];
+    });
+
+function drawRow({ label, x, y, series, box }) {
+  return [
+    ...drawSeries(series, coloursOf(series, PALETTES), { x, y }, box, y.scale === 'log' ? 7 : 5),
+    textElement(20, box.top - LABEL_GAP, label),
+  ];
 }

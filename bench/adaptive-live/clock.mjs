@@ -1,0 +1,2 @@
+/** Milliseconds on a clock that all processes of the machine share. */
+export const now = () => performance.timeOrigin + performance.now();
