@@ -11,7 +11,7 @@ const readme = readFileSync('README.md', 'utf8');
 const PROMISES = [
   [
     'README.md',
-    'With `--snapshot FILE`, a restart grants no fresh burst',
+    'With `--snapshot FILE`, a stop and restart grants no fresh burst',
     'test/daemon.test.ts',
     'with a snapshot: grants no fresh burst',
   ],

@@ -63,14 +63,16 @@ export async function chargeAll<Call extends RemoteCall>(
   if (closed) return closed;
   const prefetched: RemoteCharge<Call>[] = [];
   const others: Call[] = [];
-  for (const call of calls) {
-    const { backend, clock } = call.limiter;
-    const decision = backend.takePrefetched && (await backend.takePrefetched(call.key, call.cost));
-    if (decision)
-      prefetched.push({ call, reply: { decision, decidedAt: clock.now() }, isPrefetched: true });
-    else others.push(call);
-  }
-  const charged = await undoneOnError(prefetched, chargeOnServers(others, isWaiting));
+  const charged = await undoneOnError(prefetched, async () => {
+    for (const call of calls) {
+      const { backend, clock } = call.limiter;
+      const decision = await backend.takePrefetched?.(call.key, call.cost);
+      if (decision)
+        prefetched.push({ call, reply: { decision, decidedAt: clock.now() }, isPrefetched: true });
+      else others.push(call);
+    }
+    return chargeOnServers(others, isWaiting);
+  });
   if (!isRemoteRefusal(charged)) return [...prefetched, ...charged];
   await undoAll(prefetched);
   return charged;
@@ -100,9 +102,9 @@ export async function undoAll(charges: readonly RemoteCharge[]): Promise<void> {
   await Promise.all(charges.map(undo));
 }
 
-async function undoneOnError<T>(charges: readonly RemoteCharge[], sent: Promise<T> | T) {
+async function undoneOnError<T>(charges: readonly RemoteCharge[], send: () => Promise<T> | T) {
   try {
-    return await sent;
+    return await send();
   } catch (error) {
     await undoAll(charges);
     throw error;
@@ -154,9 +156,10 @@ async function chargeInSteps<Call extends RemoteCall>(
   for (const [n, call] of ordered.entries()) {
     const { limiter, key, cost } = call;
     const { backend } = limiter;
-    const reserved = mayExpire ? backend.reserve?.(key, cost, isWaiting) : undefined;
-    const sent = reserved ?? backend.checkNow(key, cost, isWaiting);
-    const reply = await undoneOnError(charges, sent);
+    const reply = await undoneOnError(charges, () => {
+      const reserved = mayExpire ? backend.reserve?.(key, cost, isWaiting) : undefined;
+      return reserved ?? backend.checkNow(key, cost, isWaiting);
+    });
     if (reply.fromFallback) limiter.countFallback();
     const refused = refusalIn(call, limiter.denyIfLate(reply), reply.fromFallback);
     if (!refused) {

@@ -3,6 +3,7 @@
  * a duplicate of the caller's. The client of Upstash sends each command as an HTTP request, and cannot subscribe.
  */
 
+import { type Millis, schedule, systemClock } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { type ConnectableClient, connectClient } from '../connections/node-redis-connection.ts';
 import type { ReplyValue } from './reply.ts';
@@ -248,6 +249,7 @@ export function createSubscriber(client: RedisClient): Subscriber {
 
 interface IoRedisDuplicate {
   readonly isCluster?: boolean;
+  readonly status?: string;
   /** Takes options; for a cluster nodes first, then options. */
   duplicate(...overrides: object[]): IoRedisDuplicate;
   subscribe(channel: string): Promise<unknown>;
@@ -255,8 +257,12 @@ interface IoRedisDuplicate {
   disconnect(): void;
 }
 
+/** A Redis that is busy, or an ACL, refuses a subscription for a while. */
+const RESUBSCRIBE_MS: Millis = 1000;
+
 function ioRedisSubscriber(client: IoRedisDuplicate): Subscriber {
   let duplicate: IoRedisDuplicate | undefined;
+  let cancelRetry = (): void => {};
   // Whatever the caller's client does without a connection, this one queues. It does not subscribe again by itself:
   // ioredis does not handle the rejection when that fails, which ends the process.
   const overrides = {
@@ -277,12 +283,23 @@ function ioRedisSubscriber(client: IoRedisDuplicate): Subscriber {
       copy.disconnect();
       throw error;
     });
-    copy.on('ready', () => void copy.subscribe(channel).catch(() => {}));
+    const resubscribe = (): void => {
+      cancelRetry();
+      const at = systemClock.now() + RESUBSCRIBE_MS;
+      copy.subscribe(channel).catch(() => {
+        const isConnected = copy.status === 'ready'; // else the next connection subscribes
+        if (isConnected) cancelRetry = schedule(systemClock, at, resubscribe, false);
+      });
+    };
+    copy.on('ready', resubscribe);
   };
   return {
     subscribe: (channel, onMessage) => listen(channel, 'message', onMessage),
     subscribeBytes: (channel, onMessage) => listen(channel, 'messageBuffer', onMessage),
-    stop: async () => duplicate?.disconnect(),
+    async stop() {
+      duplicate?.disconnect();
+      cancelRetry();
+    },
   };
 }
 

@@ -12,7 +12,9 @@ import { limiter } from '../../limiter/limiter.ts';
 import type { Permit, Refusal } from '../../limiter/permit.ts';
 import { createPolicy, type Limit } from '../../policies/limit.ts';
 import { etcd } from '../etcd/options.ts';
+import type { RemoteBackendFactory } from '../remote-backend.ts';
 import { RESERVATION_TTL_MS } from './lua-reservations.ts';
+import { redis } from './options.ts';
 
 /** A bucket that does not refill during a test. */
 const fixed = (burst: number): Limit => ({ bucket: { rate: '1/365d', burst } });
@@ -55,6 +57,32 @@ describe.skipIf(redisServer() === undefined)('all of limits in Redis', () => {
       ).toMatchObject(never);
       expect(flights.stats().isAvailable).toBe(true);
       expect(fixture.cli('PING')).toBe('PONG');
+    },
+  );
+
+  test.each(['takePrefetched', 'reserve', 'chargeTogether'] as const)(
+    'a backend whose %s throws: what other limits gave comes back',
+    async (method) => {
+      const given = shared('given', fixed(9), { prefetch: 9 });
+      await given.check('k');
+      const inner = redis(fixture.secondClient.client, { deadline: '5s' });
+      const fail = () => {
+        throw new Error('out of order');
+      };
+      const create: RemoteBackendFactory['create'] = (...parts) =>
+        Object.assign(inner.create(...parts), { [method]: fail });
+      const failing = limiter({
+        name: 'failing',
+        limit: fixed(9),
+        backend: { isRemote: true, create },
+      });
+      const beside = shared('beside', fixed(9));
+      await expect(all([given, failing, beside]).check('k')).rejects.toThrow('out of order');
+      const decisions = Array.from({ length: 9 }, () => given.check('k'));
+      const allowed = (await Promise.all(decisions)).filter(({ verdict }) => verdict === 'allow');
+      expect(allowed.length).toBe(8);
+      expect(await leftOf(beside, 'k')).toBe(9);
+      await failing.close();
     },
   );
 

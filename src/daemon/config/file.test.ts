@@ -72,6 +72,13 @@ describe('precedence', () => {
     );
     expect(refusalOf('unmatched: allow', { SLUICE_UNMATCHED: 'deny' })).toBeUndefined();
   });
+
+  test('a variable may not remove the peers of the file: each daemon would grant a whole limit', () => {
+    expect(refusalOf('peers: { udp: "127.0.0.1:1" }', { SLUICE_PEERS: 'off' })).toMatch(
+      /^sluice.yaml:1:\d+: SLUICE_PEERS \(off\) would weaken `peers`, .*--override/,
+    );
+    expect(refusalOf('', { SLUICE_PEERS: 'off' })).toBeUndefined();
+  });
 });
 
 describe('configuration', () => {
@@ -604,10 +611,11 @@ describe('configuration with peers', () => {
     for (const text of ['', 'peers: false']) expect([...configOf(text, env).backends]).toEqual([]);
   });
 
-  test('SLUICE_PEERS=off removes the section of the file', () => {
+  test('SLUICE_PEERS=off with --override removes the section of the file', () => {
     const env = { SLUICE_PEERS: 'off', SLUICE_PEERS_KEY: 'a secret of us all' };
-    expect([...configOf(PEERS, env).backends]).toEqual([]);
-    expect(backendsOf(PEERS, env)).toEqual({ default: [] });
+    const forced = fromEnvironment(env).map((each) => ({ ...each, isForced: true }));
+    const loaded = parseConfigText('sluice.yaml', PEERS, forced);
+    expect('config' in loaded && [...loaded.config.backends]).toEqual([]);
   });
 
   test('the environment sets the addresses, the keys and the seed', () => {

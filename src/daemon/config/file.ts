@@ -213,7 +213,8 @@ function weakenings(sources: MergedConfig, overrides: readonly ConfigOverride[])
     const why = override.isForced ? undefined : weakenedBy(override, sources.value);
     if (why === undefined) return [];
     const { source, offset } = sources.locate(field);
-    const message = `${override.source} (${override.value}) would weaken \`${field}\`, ${why}: change one of them, or allow it with --override`;
+    const text = override.value === false ? 'off' : override.value;
+    const message = `${override.source} (${text}) would weaken \`${field}\`, ${why}: change one of them, or allow it with --override`;
     return formatWithSource(source, offset, message);
   });
 }
@@ -226,6 +227,8 @@ function weakenedBy(
   if (!isRecord(file)) return undefined;
   if (section === 'unmatched')
     return file.unmatched === 'deny' && value !== 'deny' ? 'which is deny' : undefined;
+  if (value === false && file[section] && field === undefined)
+    return 'by which daemons share limits';
   if (section !== 'listen' || !isRecord(file.listen)) return undefined;
   const protocol = field as keyof typeof DEFAULT_ADDRESS;
   const given = addressesOf(value);
