@@ -21,8 +21,8 @@ import {
 import { addPart, type PlainPart } from './plain-parts.ts';
 import { type ListsData, ReadLists } from './read-lists.ts';
 
-/** A file system that does not answer must not block later reloads. */
-const DEADLINE_MS: Millis = 60_000;
+/** A file system that does not answer must not block later reloads. On a busy host a long list takes minutes. */
+const DEADLINE_MS: Millis = 300_000;
 
 const MAX_SMALL_BYTES = 1024;
 

@@ -6,7 +6,8 @@ import { splitPlain } from './plain-parts.ts';
 import { buffersOf, listsOf, withoutLists } from './read-lists.ts';
 
 // Checks come first. Elsewhere it would be the priority of the whole process.
-if (process.platform === 'linux') setPriority(constants.priority.PRIORITY_LOW);
+// The lowest would get next to nothing on a busy host, and miss the deadline of a reload.
+if (process.platform === 'linux') setPriority(constants.priority.PRIORITY_BELOW_NORMAL);
 // The YAML parser reads a variable with every token. A plain object is read faster than the environment of a thread.
 process.env = { ...process.env };
 const { file, overrides } = workerData as LoadTask;
