@@ -172,8 +172,9 @@ export function delay(
       state.fill(0, i, i + WIDTH);
       const k = keyAt(view, state, i);
       k.limit = freshAt > now ? 1 : part.initial;
+      k.most = freshAt > now ? 1 : 0; // it was evicted in a pace or in silence: the first call waits, as in silence
       k.openedAt = k.countedAt = k.quietFrom = k.peakAt = now;
-      k.floor = k.base = k.best = k.lowAverage = Number.NaN;
+      k.floor = k.base = k.lowAverage = Number.NaN;
       k.tolerated = C.tolerated;
       k.pace = Infinity;
       k.cutAt = -Infinity;

@@ -2,7 +2,7 @@
  * How the limit is learnt: start, hold, test and join. Each is a step that runs when a call succeeds.
  *
  *     knee  = limit × (1 − queue / round trip)      Little's law: that part of the calls in flight does not wait
- *     limit = knee + headroom                       of every client alike: clients that share a server get equal parts
+ *     limit = knee + headroom                       nearly the same for every client: clients of one server get equal parts
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -13,7 +13,6 @@ import { isUsed, openWindow, type Reading, readWindow, wholeOf } from './window.
 export const START = 0;
 export const HOLD = 1;
 export const DRAIN = 2;
-/** And its further readings: TEST + 1, … */
 const TEST = 3;
 
 export const BY_START = 1;
@@ -66,7 +65,7 @@ const forgetMean = (k: Key): void => {
 };
 
 /** Below a knee of a few calls a whole call is too many. */
-export const headroom = (knee: number): number => (C.root * Math.sqrt(knee) * knee) / (knee + 1);
+export const headroom = (knee: number): number => (C.room * knee) / (knee + 1) + C.part * knee;
 
 const kneeOf = (k: Key, queue: Millis, mean: Millis): number =>
   k.limit * Math.max(0.1, 1 - queue / mean);
@@ -106,7 +105,7 @@ export function stepStart(k: Key, part: Part, now: Millis): void {
     const queue = Math.max(0, low - k.floor, mean - k.meanAverage);
     k.testedAt = now - periodOf(k) / 2;
     forgetMean(k);
-    hold(k, part, limitFor(k, queue, mean), BY_START, now);
+    hold(k, part, Math.max(k.limit / 2, limitFor(k, queue, mean)), BY_START, now); // half of it was not slower
     return;
   }
   k.meanCalls += calls;
@@ -140,7 +139,9 @@ function follow(k: Key, part: Part, reading: Reading, now: Millis): void {
   k.meanAverage += (mean - k.meanAverage) * Math.min(1, calls / k.meanCalls);
   const queue = Math.max(0, low - k.floor, queueOfMean(k, reading));
   const want = limitFor(k, queue, mean);
-  const next = k.limit + (want > k.limit ? 1 : C.gain) * (want - k.limit);
+  k.idle = queue < (headroom(k.limit) / k.limit) * 0.5 * mean ? k.idle + 1 : 0;
+  const faster = 1 + C.grow * Math.max(0, k.idle - 1);
+  const next = k.limit + C.gain * faster * (want - k.limit);
   k.limit = bounded(Math.max(C.step * k.anchor, next), part);
   k.cause = BY_RATE;
   openWindow(k, now);
@@ -148,14 +149,13 @@ function follow(k: Key, part: Part, reading: Reading, now: Millis): void {
 
 const periodOf = (k: Key): Millis => Math.max(C.period, 10 * C.rtts * k.mean);
 
-/** By time; or others test, and calls are quicker; or the limit wants to fall far. */
+/** By time; or others test, and calls are quicker. */
 function isTestDue(k: Key, { low, error, mean }: Reading, now: Millis): boolean {
   if (Number.isNaN(k.lowAverage)) return false;
   const age = (now - k.testedAt) / periodOf(k);
   if (age < C.rest) return false;
   const isQuicker = k.lowAverage - low > C.join * (1 - 0.75 * age) * error + 0.01 * mean;
-  const isFalling = limitFor(k, Math.max(0, low - k.floor), mean) < C.step * k.anchor;
-  return age >= 1 || isQuicker || isFalling;
+  return age >= 1 || isQuicker;
 }
 
 // Test
@@ -163,10 +163,8 @@ function isTestDue(k: Key, { low, error, mean }: Reading, now: Millis): boolean 
 function beginTest(k: Key, part: Part, low: Millis, now: Millis): void {
   k.back = k.limit;
   k.testedAt = now;
-  const depth = k.unclean > 2 ? C.depth * C.depth : C.depth;
-  change(k, part, depth * k.limit, DRAIN, BY_TEST, now);
+  change(k, part, C.depth * k.limit, DRAIN, BY_TEST, now);
   k.lowAverage = low;
-  k.best = Number.NaN;
 }
 
 export function stepDrain(k: Key, part: Part, now: Millis): void {
@@ -174,27 +172,18 @@ export function stepDrain(k: Key, part: Part, now: Millis): void {
   else if (now - k.testedAt > (1 + C.rtts) * k.mean) abandonTest(k, part, BY_TEST, now); // long calls: not now
 }
 
-/** Half as many calls: are they quicker? Readings go on while they are: others test too. */
+/** Half as many calls: are they quicker? */
 export function stepTest(k: Key, part: Part, now: Millis): void {
-  const readings = k.mode - TEST;
-  if (k.calls < C.few || now - k.openedAt < (readings > 0 ? 1 : C.rtts) * k.mean) return;
+  if (k.calls < C.few || now - k.openedAt < C.rtts * k.mean) return;
   if (!isUsed(k)) {
     abandonTest(k, part, BY_TEST, now);
     return;
   }
-  const { low, error, mean } = readWindow(k);
-  const before = k.lowAverage;
-  const queue = before - k.floor;
-  const hasQueue = queue > (C.slower * mean) / 2;
-  const isQuicker = readings === 0 ? before - low < 0.8 * queue : k.best - low > error;
-  if (!(k.best <= low)) [k.best, k.bestMean] = [low, mean];
-  if (hasQueue && isQuicker && k.unclean === 0 && readings + 1 < C.readings) {
-    k.mode++;
-    openWindow(k, now);
-    return;
-  }
-  const removed = hasQueue ? Math.min(1, Math.max(0, (before - k.best) / queue)) : 1;
-  learnFloor(k, removed, error);
+  const reading = readWindow(k);
+  const queue = k.lowAverage - k.floor;
+  const hasQueue = queue > (C.slower * reading.mean) / 2;
+  const removed = (k.lowAverage - reading.low) / queue;
+  learnFloor(k, reading, hasQueue ? Math.min(1, Math.max(0, removed)) : 1);
   const { anchor } = k;
   hold(k, part, k.back, BY_TEST, now);
   k.testedAt += part.jitter() * periodOf(k);
@@ -208,16 +197,12 @@ export function stepTest(k: Key, part: Part, now: Millis): void {
  * A test that removes the queue shows the floor. One that does not has found the queue of others, or a slower server, or a
  * longer path: which of them, only further tests can tell.
  */
-function learnFloor(k: Key, removed: number, error: Millis): void {
+function learnFloor(k: Key, { low, mean }: Reading, removed: number): void {
   const isClean = removed > C.clean;
   k.unclean = isClean ? 0 : k.unclean + 1;
-  const belief = Math.min(1, C.believe * 2 ** k.unclean);
-  const up = isClean ? C.rise : belief * (1 - removed);
-  const isLower = k.best + C.sigma * error < k.floor;
-  const moved = (isLower ? C.gain : k.best < k.floor ? C.rise : up) * (k.best - k.floor);
+  const belief = Math.min(1, C.believe * 2 ** k.unclean) * (1 - removed);
+  const moved = (isClean || low < k.floor ? C.gain : belief) * (low - k.floor);
+  const part = k.unclean > 1 ? Math.max(C.gain, belief) : C.gain;
   k.floor += moved;
-  const part = k.unclean > 1 ? Math.max(C.rise, up) : C.rise;
-  k.base = Number.isNaN(k.base)
-    ? k.bestMean
-    : k.base + moved + part * (k.bestMean - k.base - moved);
+  k.base = Number.isNaN(k.base) ? mean : k.base + moved + part * (mean - k.base - moved);
 }

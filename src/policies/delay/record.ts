@@ -25,11 +25,10 @@ const NAMES = [
   'meanAverage',
   'meanCalls', //   that it consists of
   'anchor', //      the limit at the last test: windows leave 3/4 of it
+  'idle', //        windows in a row without a queue
   // The test:
   'testedAt',
   'back', //        the limit before it
-  'best', //        the quickest reading
-  'bestMean',
   'unclean', //     tests in a row that did not remove the queue
   // Complaints:
   'ok', //          successes of the last second, fading
