@@ -60,6 +60,10 @@ export function abandonTest(k: Key, part: Part, cause: number, now: Millis): voi
   if (isInTest(k)) hold(k, part, k.back, cause, now);
 }
 
+/** Shorter windows would not see the tests of others, nor others this test. */
+const hasLasted = (k: Key, rtts: number, now: Millis): boolean =>
+  now - k.openedAt >= Math.max(rtts * k.mean, C.second / 4);
+
 const forgetMean = (k: Key): void => {
   k.meanAverage = k.meanCalls = 0;
 };
@@ -67,11 +71,8 @@ const forgetMean = (k: Key): void => {
 /** Below a knee of a few calls a whole call is too many. */
 export const headroom = (knee: number): number => (C.room * knee) / (knee + 1) + C.part * knee;
 
-const kneeOf = (k: Key, queue: Millis, mean: Millis): number =>
-  k.limit * Math.max(0.1, 1 - queue / mean);
-
-function limitFor(k: Key, queue: Millis, mean: Millis): number {
-  const knee = kneeOf(k, queue, mean);
+function limitFor(limit: number, queue: Millis, mean: Millis): number {
+  const knee = limit * Math.max(0.1, 1 - queue / mean);
   return knee + headroom(knee);
 }
 
@@ -104,8 +105,10 @@ export function stepStart(k: Key, part: Part, now: Millis): void {
   if (isSlower || k.limit >= part.max) {
     const queue = Math.max(0, low - k.floor, mean - k.meanAverage);
     k.testedAt = now - periodOf(k) / 2;
+    if (k.meanCalls >= C.few)
+      k.base = k.meanAverage + (C.sigma * deviation) / Math.sqrt(k.meanCalls);
     forgetMean(k);
-    hold(k, part, Math.max(k.limit / 2, limitFor(k, queue, mean)), BY_START, now); // half of it was not slower
+    hold(k, part, Math.max(k.limit / 2, limitFor(k.limit, queue, mean)), BY_START, now); // half of it was not slower
     return;
   }
   k.meanCalls += calls;
@@ -118,8 +121,7 @@ export function stepStart(k: Key, part: Part, now: Millis): void {
 
 /** Follows the knee, window by window. */
 export function stepHold(k: Key, part: Part, now: Millis): void {
-  if (k.calls < Math.max(C.few, k.limit)) return;
-  if (now - k.openedAt < Math.max(k.mean, C.second / 4)) return;
+  if (k.calls < Math.max(C.few, k.limit) || !hasLasted(k, 1, now)) return;
   const reading = readWindow(k);
   const { low, error } = reading;
   if (low + 3 * error < k.floor || Number.isNaN(k.floor)) k.floor = low + error;
@@ -128,7 +130,7 @@ export function stepHold(k: Key, part: Part, now: Millis): void {
 }
 
 function follow(k: Key, part: Part, reading: Reading, now: Millis): void {
-  const { low, mean, calls } = reading;
+  const { low, mean, deviation, calls } = reading;
   k.mean = mean;
   if (isTestDue(k, reading, now)) {
     beginTest(k, part, Math.max(low, k.lowAverage), now);
@@ -137,8 +139,11 @@ function follow(k: Key, part: Part, reading: Reading, now: Millis): void {
   k.lowAverage = Number.isNaN(k.lowAverage) ? low : k.lowAverage + C.gain * (low - k.lowAverage);
   k.meanCalls = Math.min(C.memory, k.meanCalls + calls);
   k.meanAverage += (mean - k.meanAverage) * Math.min(1, calls / k.meanCalls);
+  const error = deviation / Math.sqrt(k.meanCalls);
+  const isQuicker = k.meanCalls >= C.memory / 4 && k.meanAverage + C.sigma * error < k.base;
+  if (isQuicker) k.base = k.meanAverage + error;
   const queue = Math.max(0, low - k.floor, queueOfMean(k, reading));
-  const want = limitFor(k, queue, mean);
+  const want = limitFor(k.limit, queue, mean);
   k.idle = queue < (headroom(k.limit) / k.limit) * 0.5 * mean ? k.idle + 1 : 0;
   const faster = 1 + C.grow * Math.max(0, k.idle - 1);
   const next = k.limit + C.gain * faster * (want - k.limit);
@@ -149,13 +154,14 @@ function follow(k: Key, part: Part, reading: Reading, now: Millis): void {
 
 const periodOf = (k: Key): Millis => Math.max(C.period, 10 * C.rtts * k.mean);
 
-/** By time; or others test, and calls are quicker. */
+/** By time; or others test, and calls are quicker; or the limit would fall further than it may without a test. */
 function isTestDue(k: Key, { low, error, mean }: Reading, now: Millis): boolean {
   if (Number.isNaN(k.lowAverage)) return false;
   const age = (now - k.testedAt) / periodOf(k);
   if (age < C.rest) return false;
   const isQuicker = k.lowAverage - low > C.join * (1 - 0.75 * age) * error + 0.01 * mean;
-  return age >= 1 || isQuicker;
+  const isFalling = limitFor(k.limit, low - k.floor, mean) < C.step * C.step * k.anchor;
+  return age >= 1 || isQuicker || isFalling;
 }
 
 // Test
@@ -174,7 +180,7 @@ export function stepDrain(k: Key, part: Part, now: Millis): void {
 
 /** Half as many calls: are they quicker? */
 export function stepTest(k: Key, part: Part, now: Millis): void {
-  if (k.calls < C.few || now - k.openedAt < C.rtts * k.mean) return;
+  if (k.calls < C.few || !hasLasted(k, C.rtts, now)) return;
   if (!isUsed(k)) {
     abandonTest(k, part, BY_TEST, now);
     return;
@@ -185,12 +191,19 @@ export function stepTest(k: Key, part: Part, now: Millis): void {
   const removed = (k.lowAverage - reading.low) / queue;
   learnFloor(k, reading, hasQueue ? Math.min(1, Math.max(0, removed)) : 1);
   const { anchor } = k;
-  hold(k, part, k.back, BY_TEST, now);
+  hold(k, part, hasQueue && k.unclean === 0 ? afterTest(k, reading) : k.back, BY_TEST, now);
   k.testedAt += part.jitter() * periodOf(k);
   if (k.unclean === 0) return;
   // The next test comes soon, and until then the limit falls no further.
   k.testedAt = now - (1 - C.rest) * periodOf(k);
   k.anchor = Math.max(anchor, k.anchor);
+}
+
+/** The queue was the client's own: not back to the limit that made it. */
+function afterTest(k: Key, { low, mean }: Reading): number {
+  const gained = Math.max(0, k.lowAverage - low);
+  const part = limitFor(k.limit, Math.max(0, k.lowAverage - k.floor), mean + gained) / k.limit;
+  return k.back * Math.min(1, Math.max(C.depth, part));
 }
 
 /**
