@@ -16,6 +16,7 @@ import {
   BY_START,
   change,
   hold,
+  isInTest,
   type Part,
   START,
 } from './learn.ts';
@@ -26,6 +27,8 @@ const ADAPTED_TOLERANCE = 0.5;
 const TOLERANCE_FADES_MS: Millis = 40_000;
 /** A cut helped if it left at most this part of the complaints. */
 const HELPED = 1 / 3;
+/** A cut for lost calls cost nothing if this part of the successes is left: the calls above it were lost anyway. */
+const KEPT = 0.9;
 
 /** One call of a large cost delays the next at most so long, at the lowest pace. */
 const MAX_DELAY_MS: Millis = 2000;
@@ -98,15 +101,19 @@ export function recordComplaint(
     return;
   }
   if (all < C.few / 2 || !isMany || now - k.cutAt < C.second) return;
+  if (!isRefusal && isInTest(k)) return; // sent before the test
   const share = k.no / all;
   const isNew = k.cutShare === 0 || (k.pace === Infinity && now - k.cutAt > C.period);
   const isBackAtOldRate = k.pace < Infinity && C.cut * paceAt(k, now) > k.pace;
-  const hasHelped = isNew || isBackAtOldRate || share < HELPED * k.cutShare;
+  const okRate = k.ok / C.second / (1 - Math.exp((k.cutAt - now) / C.second));
+  const wasFree = !isRefusal && share < k.cutShare && okRate > KEPT * k.rateBefore;
+  const hasHelped = isNew || isBackAtOldRate || share < HELPED * k.cutShare || wasFree;
   if (!hasHelped && (!isRefusal || k.pace < Infinity)) {
     k.tolerated = Math.min(ADAPTED_TOLERANCE, 2 * share);
     endPace(k);
   } else if (isRefusal) setPace(k, C.cut * rate, share, now);
   else {
+    k.rateBefore = okRate;
     cutLimit(k, part, now);
     k.cutShare = share;
     k.ok = k.no = 0;

@@ -53,7 +53,7 @@ export function hold(k: Key, part: Part, limit: number, cause: number, now: Mill
   k.lowAverage = Number.NaN;
 }
 
-const isInTest = (k: Key): boolean => k.mode >= DRAIN;
+export const isInTest = (k: Key): boolean => k.mode >= DRAIN;
 
 /** Ends a test without a result. */
 export function abandonTest(k: Key, part: Part, cause: number, now: Millis): void {
