@@ -139,7 +139,7 @@ const endPace = (k: Key): void => {
 export const patience = (k: Key): Millis => Math.max(C.second, C.silent * k.mean);
 
 export function noticeSilence(k: Key, part: Part, now: Millis): boolean {
-  if (k.most === 0 && k.inFlight > 0 && now - k.quietFrom > patience(k)) {
+  if (k.most === 0 && k.inFlight > k.lost && now - k.quietFrom > patience(k)) {
     k.most = k.inFlight;
     k.cause = BY_SILENCE;
     abandonTest(k, part, BY_SILENCE, now);
@@ -151,6 +151,7 @@ export function noticeSilence(k: Key, part: Part, now: Millis): boolean {
 export function endSilence(k: Key, part: Part, now: Millis): void {
   if (noticeSilence(k, part, now)) {
     k.most = 0;
+    if (k.lost === 0) k.lost = k.inFlight; // once: a server that answers now and then is not flooded
     if (k.mean > 0) {
       k.cutAt = now;
       k.skip = 0;

@@ -252,7 +252,6 @@ describe('delay: silence', () => {
     ['lost', 1000, 10_000],
     ['lost', 5000, 10_000],
     ['lost', 5000, 45_000],
-    // The last lost probe was sent at the end, and is in flight until its timeout.
     ['lost', 30_000, 45_000],
     ['lost', 60_000, 75_000],
   ])(
@@ -261,12 +260,23 @@ describe('delay: silence', () => {
       const isHeld = how === 'held';
       for (const seed of [1, 2, 3]) {
         const { sender, server, before } = hang(timeoutMs, ms, { isHeld, seed });
-        if (!isHeld && timeoutMs > 5000) sender.run(timeoutMs, server);
         sender.run(5000, server);
         expect(sender.run(10_000, server)).toBeGreaterThan(0.9 * before);
       }
     },
   );
+
+  test('delay: a server that answers one call every two seconds is not flooded', () => {
+    const { sender } = settled();
+    const before = sender.limit;
+    sender.peak = 0;
+    let freeAt = sender.now;
+    sender.run(120_000, (now) => {
+      freeAt = Math.max(freeAt + 2000, now + 50);
+      return freeAt - now < 30_000 ? ['ok', freeAt - now] : ['timeout', 30_000];
+    });
+    expect(sender.peak).toBeLessThanOrEqual(2 * before);
+  });
 
   test('delay: a server that never answers never has more than `initial` in flight, and the limit falls to 1', () => {
     for (const timeoutMs of [500, 1000, 5000, 30_000]) {

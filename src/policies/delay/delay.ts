@@ -84,7 +84,7 @@ export function delay(
   const view = createView();
 
   /** Slots that priorities keep free come on top: the rule learns from the calls that are really in flight. */
-  const limitOf = (k: Key): number => Math.min(wholeOf(k) + k.kept, cap);
+  const limitOf = (k: Key): number => Math.min(wholeOf(k) + k.kept + k.lost, cap);
 
   const step = (k: Key, now: Millis): void => {
     if (k.mode === HOLD) stepHold(k, part, now);
@@ -104,12 +104,12 @@ export function delay(
   const freeSlots = (k: Key, now: Millis): number => {
     if (isPaced(k, now)) return 0;
     if (k.most > 0) return untilProbe(k, now) === undefined ? 1 : 0;
-    const isSilent = k.inFlight > 0 && now - k.quietFrom > patience(k);
+    const isSilent = k.inFlight > k.lost && now - k.quietFrom > patience(k);
     if (isSilent) return 0;
     const demanded = demandedLimit(k, part, now);
     const isLower = demanded < k.limit; // a check opens a window
     const limit = isLower
-      ? Math.min(cap, wholeIn(demanded, now) + Math.max(0, k.kept - 1))
+      ? Math.min(cap, wholeIn(demanded, now) + Math.max(0, k.kept - 1) + k.lost)
       : limitOf(k);
     return Math.max(0, Math.floor(limit - k.inFlight));
   };
@@ -133,7 +133,7 @@ export function delay(
   };
 
   const begin = (k: Key, cost: number, now: Millis): void => {
-    if (k.most > 0 || k.inFlight === 0) k.quietFrom = now;
+    if (k.most > 0 || k.inFlight <= k.lost) k.quietFrom = now;
     countTime(k, now);
     k.inFlight += cost;
     k.peak = Math.max(k.peak, k.inFlight);
@@ -200,6 +200,8 @@ export function delay(
       else if (outcome !== 'ignored') endSilence(k, part, now);
       countTime(k, now);
       k.inFlight = Math.max(0, k.inFlight - cost);
+      if (sentAt < k.cutAt) k.lost = Math.max(0, k.lost - cost);
+      k.lost = Math.min(k.lost, k.inFlight);
       const isSkipped = k.skip > 0;
       if (isSkipped) k.skip = Math.max(0, k.skip - cost);
       if (isSkipped && k.skip === 0) openWindow(k, now);

@@ -44,6 +44,7 @@ const NAMES = [
   // Silence and demand:
   'quietFrom', //   the last reply, or the last probe
   'most', //        calls in flight when silence was noticed; 0: no silence
+  'lost', //        calls without a reply since a silence: slots on top for them
   'peak', //        most calls in flight or waiting since `peakAt`
   'peakAt',
 ] as const;
