@@ -212,7 +212,7 @@ describe.skipIf(redisServer() === undefined)('fair queue of several processes', 
       await pause(1000); // with a heartbeat of each process
       workers[0].child.kill('SIGKILL');
       const killedAt = redisNow();
-      await pause(2600);
+      await pause(5000);
       const run = await endWorkers(workers.slice(1));
       const resumedAt = run.served.find(([, dueAt]) => dueAt > killedAt)?.[1] ?? Infinity;
       // Found within 0.5 s, and a second of permits was granted ahead. If they kept their place: 5 s in the order fifo.

@@ -39,8 +39,8 @@ describe.skipIf(redisServer() === undefined)('several rules in Redis', () => {
       rule: 'window',
     });
     expect(await api.tryAcquire('k')).toMatchObject({ reason: 'not-now', rule });
-    expect(await api.acquire('k', 1, { wait: 20 })).toMatchObject({ reason: 'too-long', rule });
-    expect(await api.acquire('k', 8, { wait: 20 })).toMatchObject({
+    expect(await api.acquire('k', 1, { wait: '10s' })).toMatchObject({ reason: 'too-long', rule });
+    expect(await api.acquire('k', 8, { wait: '10s' })).toMatchObject({
       reason: 'never',
       rule: 'window',
     });
@@ -60,7 +60,7 @@ describe.skipIf(redisServer() === undefined)('several rules in Redis', () => {
     for (const both of [all([beside, api]), all([other, api])]) {
       const refused = { limit: 'api', rule: 'bucket-2' };
       expect(await both.tryAcquire('k')).toMatchObject(refused);
-      expect(await both.acquire('k', 1, { wait: 20 })).toMatchObject(refused);
+      expect(await both.acquire('k', 1, { wait: '10s' })).toMatchObject(refused);
     }
   });
 
