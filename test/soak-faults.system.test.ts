@@ -25,9 +25,16 @@ const SHORT: readonly string[] = [
 interface Figure {
   readonly name: string;
   readonly figure: string;
+  readonly bound: number;
+  readonly unit: string;
   readonly worst: number | null;
-  readonly verdict: string;
 }
+
+/** Rounding error of sums of rates. */
+const EPSILON = 1e-9;
+
+/** A busy machine makes a figure in ms up to this much worse than its bound; it changes no other figure. */
+const SLOWER = 3;
 
 describe.skipIf(redisServer() === undefined || etcdServer() === undefined)('soak: faults', () => {
   test(
@@ -36,8 +43,10 @@ describe.skipIf(redisServer() === undefined || etcdServer() === undefined)('soak
       const words = ['--only', SHORT.join(), '--runs', '1', '--seed', '1'];
       const figures = await runBench<Figure[]>(MAX_RUN_MS, 'soak/faults.mjs', ...words);
       expect([...new Set(figures.map(({ name }) => name))].toSorted()).toEqual(SHORT.toSorted());
-      for (const { name, figure, worst, verdict } of figures)
-        expect({ name, figure, worst, verdict }).toEqual({ name, figure, worst, verdict: 'holds' });
+      for (const { name, figure, worst, bound, unit } of figures)
+        expect(worst ?? Infinity, `${name}: ${figure}`).toBeLessThanOrEqual(
+          (unit === 'ms' ? SLOWER : 1) * bound + EPSILON,
+        );
     },
     MAX_RUN_MS,
   );
