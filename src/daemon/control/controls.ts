@@ -2,7 +2,7 @@
  * Bans, overrides and resets that operators set at run time, over any protocol.
  *
  *     HTTP, RESP ──▶ Controls ──▶ ControlTable ──▶ routes: banned, or another limiter for the key
- *     snapshot, peers ──▶ merge ──────┤
+ *                                     ├──▶ OverrideLimiters: the key's consumption is copied
  *                                     ├──▶ OverrideLimiters: the key's consumption is taken along
  *                                     └──▶ journal: every change to disk
  */
@@ -258,7 +258,7 @@ export class Controls implements RouteControls {
     return this.#put(resets.filter(({ until }) => until - RESET_SHARED_MS >= this.#startedAt));
   }
 
-  /** Takes over records that are all there are: other controls end. */
+  /** Replaces all controls by those of the records. */
   replace(records: readonly ControlRecord[]): void {
     const now = this.#context.clock.now();
     const inEffect = records.filter(({ isRemoved, until }) => !isRemoved && until > now);

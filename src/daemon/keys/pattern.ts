@@ -30,7 +30,7 @@ import { lineReader, type ReadLines } from './text-file.ts';
 export interface Pattern {
   /** As configured, in one line. Identifies the pattern: names of overrides and routes are made of it. */
   readonly text: string;
-  /** What `readPattern` makes this pattern of. */
+  /** `readPattern` makes an equal pattern of this value. */
   readonly written: Readonly<Record<string, string>>;
   /** Larger is more specific. */
   readonly specificity: number;
@@ -238,7 +238,7 @@ const LITERAL_PREFIX = /^[^*?\ufffd\ud800-\udfff]*/;
 const NEEDS_CHARACTERS = /[?\p{Surrogate}]/u;
 
 /**
- * The same as `globMatches` for a glob without ?, by its literals between stars. A client chooses its keys: a long one
+ * Decides as `globMatches` for a glob without ?, by its literals between stars. A client chooses its keys: a long one
  * must not take milliseconds for each glob that begins with a star.
  */
 function segmentsMatch(segments: readonly string[], text: string): boolean {

@@ -42,7 +42,7 @@ export interface CheckResult {
   readonly rules?: readonly NamedRuleStatus[];
 }
 
-/** What `takeUpTo` took. */
+/** The result of `takeUpTo`. */
 export interface TakeResult {
   readonly taken: number;
   /** Id to give back with; only with `wantsPermit`. */

@@ -56,7 +56,7 @@ export interface AppliedOverride {
   readonly rule: unknown;
 }
 
-/** What operators set at run time; it comes before the configuration. */
+/** Controls that operators set at run time; they come before the configuration. */
 export interface RouteControls {
   readonly isEmpty: boolean;
   /** `limits` are those that apply to the key: a ban of a peer acts only in limits that peers share. */
@@ -233,7 +233,6 @@ export class RouteTable {
     return route;
   }
 
-  /** The names of all plans. */
   get planNames(): ReadonlySet<string> {
     return this.#planNames;
   }

@@ -127,7 +127,7 @@ function viewOf(record: ControlRecord) {
 /** Why a control is not on disk, as the field `unsaved`. */
 const unsavedOf = (result: SaveResult) => (result.isSaved ? {} : { unsaved: result.reason });
 
-/** The same of a removal or a reset: without a file, nothing can bring back what it ended. */
+/** The field `unsaved` after a removal or a reset: without a file, nothing can restore what it ended. */
 const failureOf = (result: SaveResult) =>
   result.isSaved || !result.hasFile ? {} : { unsaved: result.reason };
 

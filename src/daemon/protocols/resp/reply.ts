@@ -165,7 +165,7 @@ export class RespWriter {
     this.#writeHeader(type, number);
   }
 
-  /** The same without a capacity check. A number that is not exact is clamped: clients take no more than 64 bits. */
+  /** Writes a header without a capacity check. A number that is not exact is clamped: clients take no more than 64 bits. */
   #writeHeader(type: number, number: number): void {
     const bytes = this.#bytes;
     let at = this.#length;

@@ -39,7 +39,7 @@ export interface HttpContext
   readonly turns?: Turns | undefined;
 }
 
-/** What a reload may change. */
+/** Settings that a reload may change. */
 export interface HttpSettings
   extends Pick<HttpHandlerContext, 'admin' | 'extractKey' | 'allowCrossSite'> {
   readonly bounds?: Partial<HttpBounds> | undefined;
