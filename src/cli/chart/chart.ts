@@ -27,7 +27,7 @@ export interface Axis {
   readonly to: number;
   /** A `log` axis gives every power of ten the same width, and still starts at 0. */
   readonly scale?: 'linear' | 'log';
-  /** Labels at values of its own, such as times of day; at most so many. */
+  /** Labels at values of its own, such as times of day; at most `maxTicks`. */
   readonly ticks?: (maxTicks: number) => number[];
   /** Default `formatShort`. */
   readonly format?: (value: number) => string;

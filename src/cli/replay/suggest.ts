@@ -2,7 +2,7 @@
  * Finds a token bucket that would have throttled at most a share of the clients.
  *
  * A client is never denied if the burst is at least the highest level that its calls reach in a bucket which leaks at
- * the rate (the same bucket, seen from the other side):
+ * the rate:
  *
  *     level ← max(0, level − rate × time since its last call) + cost        burst needed = highest level
  *
