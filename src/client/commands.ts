@@ -26,7 +26,7 @@ const MAX_ID_BYTES = 256;
 const isId = (value: unknown): value is string =>
   isNonEmptyString(value) && toBinaryString(value).length <= MAX_ID_BYTES;
 
-/** The daemon accepts no more checks in one question. */
+/** The daemon accepts no more checks in one command. */
 const MAX_CHECKS = 32;
 
 /** The largest number that the daemon parses. */
