@@ -48,7 +48,7 @@ export interface CallOptions<F extends Callable> {
   readonly key?: ((...args: Parameters<F>) => string) | undefined;
   /** The cost of a call. Default 1. */
   readonly cost?: ((...args: Parameters<F>) => number) | undefined;
-  /** What a call really used, from its result: the difference to its cost is given back, or charged. */
+  /** The cost that a call really had, from its result: the difference to its cost is given back, or charged. */
   readonly used?: ((result: ResultOf<F>) => number) | undefined;
   /** The outcome of a call. Default: ok; for an error by its status, code or name: busy, timeout or failed. */
   readonly outcome?: ((error: unknown, result: ResultOf<F> | undefined) => Outcome) | undefined;
@@ -140,7 +140,6 @@ interface SyncOptions {
   readonly limiter?: Limiter | NeedsAsyncFunction | undefined;
 }
 
-/** What the function itself demands of the options. */
 type FittingOptions<F extends Callable> = [F] extends [AsyncCallable] ? unknown : SyncOptions;
 
 /**
@@ -208,7 +207,7 @@ interface ThrottleDecorator<M extends Callable> {
 }
 
 /**
- * The same for a method: `@throttled({ limit: { bucket: { rate: '10/s' } } })`.
+ * Throttles a method: `@throttled({ limit: { bucket: { rate: '10/s' } } })`.
  *
  * A decorator cannot change a method's type: with `onDeny: 'skip'`, declare the method's result with `| undefined`.
  */
