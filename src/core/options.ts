@@ -83,7 +83,7 @@ export function readEach<T, Read>(
   return all as Read[];
 }
 
-/** The same in steps. */
+/** `readEach` in steps. */
 export function* readEachInSteps<T, Read>(
   items: readonly T[],
   read: (item: T, n: number) => Steps<Read>,
@@ -170,7 +170,7 @@ export class OptionReader {
     return this.#collector ? this.#collector.tryRead(read) : read();
   }
 
-  /** The same for what is read in steps. */
+  /** `tryRead` in steps. */
   tryReadInSteps<T>(read: Steps<T>): Steps<T | undefined> {
     return this.#collector ? this.#collector.tryReadInSteps(read) : read;
   }

@@ -11,7 +11,7 @@
  * has one listener, so 100,000 waiters cost one timer.
  *
  * On Cloudflare Workers a timer ends with the request that set it. There every waiter has its own timer, set by its own
- * request, which serves all waiters that are due: a request that ends takes no other waiter along. A waiter whose own
+ * request, which serves all waiters that are due: the end of one request loses no other waiter. A waiter whose own
  * timer has stopped leaves: its request has ended.
  */
 
