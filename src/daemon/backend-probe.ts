@@ -51,7 +51,7 @@ export class BackendProbe {
     this.#cancelTimer();
   }
 
-  /** Resolves when all have replied or passed their deadline. */
+  /** Resolves when all probed servers have replied or missed their deadline. */
   async run(): Promise<void> {
     const now = this.#clock.now();
     if (now >= this.#lastAt + MIN_INTERVAL_MS) {

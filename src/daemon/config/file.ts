@@ -206,7 +206,7 @@ function* buildConfig(
   return { problems };
 }
 
-/** Variables and flags that weaken the files, each with both places; a flag replaces a variable. */
+/** Errors about variables and flags that weaken the files, each with both places; a flag replaces a variable. */
 function weakenings(sources: MergedConfig, overrides: readonly ConfigOverride[]): string[] {
   const byField = new Map(overrides.map((override) => [override.path.join('.'), override]));
   return [...byField].flatMap(([field, override]) => {
@@ -257,7 +257,7 @@ function guardOf(listen: ListenAddress): string {
   return listen.mode === undefined ? '' : ' with a mode';
 }
 
-/** True if all hosts that can connect to one address can connect to the other. Of two interfaces that is not known. */
+/** True if all hosts that can connect to one address can connect to the other; false for two interfaces. */
 function isCoveredBy(one: ListenAddress, other: ListenAddress): boolean {
   const isSame = one.kind === 'tcp' && other.kind === 'tcp' && one.host === other.host;
   const level = openness(one);

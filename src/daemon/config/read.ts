@@ -37,7 +37,7 @@ export interface Bounds {
   /** Bytes of a key. */
   readonly maxKey: number;
   readonly maxBody: number;
-  /** Keys of CL.THROTTLE; undefined: as many as the memory has room for. */
+  /** Keys of CL.THROTTLE; undefined: as many as fit into memory. */
   readonly maxThrottleKeys: number | undefined;
   /** The longest time that a burst of CL.THROTTLE takes to earn. */
   readonly maxThrottleMs: Millis;

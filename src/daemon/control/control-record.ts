@@ -86,7 +86,7 @@ export const withinMaxDuration = (record: ControlRecord, now: Millis): ControlRe
 export const binaryKeyOf = ({ key, isBinary }: ControlKey): string =>
   isBinary ? key : toBinaryKey(key);
 
-/** The key that limits count it under: of an IPv6 address, its network. */
+/** The key that limits count it under: the network of an IPv6 address. */
 export function countedKeyOf(
   record: ControlKey,
   router: Pick<Router, 'countedKey'> | undefined,

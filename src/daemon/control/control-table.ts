@@ -42,7 +42,7 @@ interface Ban {
 
 /** Called with each record that took effect, and each that ended. */
 export interface ControlListener {
-  /** `replaced` has not ended by itself. */
+  /** `replaced`: a control with the same id that was in effect. */
   onSet(record: ControlRecord, replaced: ControlRecord | undefined): void;
   onEnd(record: ControlRecord): void;
   /** After one or more of them; with the binary key of a ban if that is all that has changed. */
@@ -54,7 +54,7 @@ export class ControlTable {
   readonly #listener: ControlListener;
   /** Controls in effect. */
   readonly #records = new Map<string, ControlRecord>();
-  /** For peers, and against older copies of what was removed. Resets are few and short: removals do not displace them. */
+  /** Removals and resets, for peers and against older copies. Resets are few and short: removals do not displace them. */
   readonly #passing = {
     removals: new Map<string, ControlRecord>(),
     resets: new Map<string, ControlRecord>(),
@@ -62,7 +62,7 @@ export class ControlTable {
   readonly #bansByKey = new Map<string, Ban>();
   readonly #bansByPattern = new Map<string, Ban>();
   #patternIndexes: { all?: PatternIndex<Ban>; own?: PatternIndex<Ban> } = {};
-  /** By limit and binary key. */
+  /** Overrides by limit and binary key. */
   readonly #overrides = new Map<string, ControlRecord>();
   #cancelExpiry = (): void => {};
   #expiryAt: Millis = Infinity;

@@ -43,7 +43,7 @@ import { PeerControlLog } from './peer-control-log.ts';
 /** The fields of a request, as parsed from a query, a form, JSON or RESP. */
 export type ControlFields = Readonly<Record<string, unknown>>;
 
-/** How long peers can learn of a reset. A daemon that is away for longer keeps the consumption it knows. */
+/** How long peers can learn of a reset. A daemon that is unavailable for longer keeps the consumption it knows. */
 const RESET_SHARED_MS: Millis = 30_000;
 
 /** The peer that has sent records, and why they are rejected, if they are. */
@@ -367,14 +367,14 @@ export class Controls implements RouteControls {
     return newer;
   }
 
-  /** Later than any before, also within a millisecond, and than a record of a peer whose clock is ahead. */
+  /** The time of a new record: later than all before, also within a millisecond, or of a peer whose clock is ahead. */
   #nextSetAt(knownSetAt = 0): Millis {
     const least = Math.max(this.#lastSetAt, knownSetAt) + 0.001;
     this.#lastSetAt = Math.max(this.#context.clock.now(), least);
     return this.#lastSetAt;
   }
 
-  /** Why a record has no place here, such as one for a limit that this daemon does not have. */
+  /** Why this daemon rejects a record, such as one for a limit that it does not have. */
   #problemOf(record: ControlRecord): string | undefined {
     const { kind, limit, rule, isRemoved, isFromPeer } = record;
     try {

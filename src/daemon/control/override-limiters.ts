@@ -172,7 +172,7 @@ export class OverrideLimiters {
     });
   }
 
-  /** The limiters that the configuration has for the key: of its own rule, and of these plans. */
+  /** The limiters that the configuration has for the key: that of its own rule, and those of these plans. */
   #configuredEntries(
     { name }: LimitConfig,
     record: ControlKey,

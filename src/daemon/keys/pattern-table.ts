@@ -3,7 +3,7 @@
  *
  * Exact keys are found in a packed map. Networks of one prefix length share one, looked up by the network of the key's
  * address. Prefixes and globs start with literal characters: those of one length share a map, looked up by the beginning
- * of the key. Of many with one prefix, or none, only those are tried whose literals occur in the key (literal-index.ts).
+ * of the key. If many have one prefix, or none, only those are tried whose literals occur in the key (literal-index.ts).
  * So thousands of overrides cost a new key no more than a few.
  *
  * Exact keys and networks, of which there may be 500,000, are no objects: see packed-map.ts.

@@ -13,7 +13,7 @@
  *
  * Precedence: of several matching patterns the most specific wins. Exact keys come first, then networks by
  * their prefix length, then prefixes and globs by their number of literal characters, then regular
- * expressions, then `*`. Of equals the first in the configuration wins.
+ * expressions, then `*`. The first of equals in the configuration wins.
  */
 
 import { RE2JS } from 're2js';

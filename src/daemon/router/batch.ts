@@ -17,7 +17,7 @@ import { type AppliedLimit, limiterKeyOf, type Route } from './route.ts';
 /** Called with a limit in shadow mode that has nothing left. */
 type OnShadowDenial = (applied: AppliedLimit) => void;
 
-/** From then on nothing can be given back: all of it counts as used. */
+/** After this time nothing can be given back: all units count as used. */
 const BATCH_TIMEOUT_MS: Millis = 600_000;
 
 /** A limiter, or all local ones together. */

@@ -22,7 +22,7 @@ import type { Overrides } from '../config/overrides.ts';
 import { MAX_WAITING } from '../config/read.ts';
 import { fingerprint, type RuleOptions } from '../config/rule.ts';
 
-/** The limiter of one rule: of a limit, of a plan, or of all overrides with one name. */
+/** The limiter of a limit's rule, of a plan, or of all overrides with one name. */
 export interface LimiterEntry {
   readonly name: string;
   /** A rule with the same fingerprint keeps its limiter. */

@@ -49,7 +49,7 @@ export class PermitRegistry {
     this.#maxBytes = maxBytes;
   }
 
-  /** Permits held; of many, expired ones may be among them. */
+  /** Permits held; if there are many, expired ones may be among them. */
   get size(): number {
     this.#clockHand = this.#outstanding.entries(); // the oldest first
     this.#sweep(MAX_COUNTING_STEPS);

@@ -172,7 +172,7 @@ export class Router {
     return result instanceof Promise ? result.then(isAllowResult) : isAllowResult(result);
   }
 
-  /** Counts a call that is to be decided; of many, a random sample. */
+  /** Counts a call that is to be decided; at high rates a random sample of calls. */
   countCall(request: RoutedRequest): void {
     if (this.#sampler.isDue()) this.#addToSample(request);
   }
@@ -279,7 +279,7 @@ export class Router {
 
   /**
    * One decision for all requests of a key with this id: a repeated check is charged once. A single remote limit gets
-   * the id too, so that another daemon charges it once as well. Of several, one may give back what it was charged.
+   * the id too, so that another daemon charges it once as well. With several remote limits, one may give back its charge.
    */
   once<T extends CheckResult | Promise<CheckResult>>(
     request: RoutedRequest,

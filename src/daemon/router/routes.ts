@@ -309,7 +309,7 @@ export class RouteTable {
     return runtime ? { ...applied, runtimeRule: runtime.rule } : applied;
   }
 
-  /** The key that limits count a key under: of an IPv6 address, its network. */
+  /** The key that limits count a key under: the network of an IPv6 address. */
   countedKey(key: string): string {
     return countedKeyOf(key, this.#ipv6Bits);
   }

@@ -26,7 +26,7 @@ export class ResponseQueue {
   readonly #write: WriteBytes;
   readonly #onFlushed: () => void;
   #pending: PendingResponse[] = [];
-  /** Held back. */
+  /** Bytes of the responses that are held back. */
   pendingBytes = 0;
   #isFlushing = false;
   /** Set while the client does not read its responses. */
