@@ -15,7 +15,7 @@ import type {
 import { toBinaryString } from './resp.ts';
 
 /**
- * The daemon accepts no longer keys. Of a longer one, the beginning is sent, for the patterns of limits, and a digest of the
+ * The daemon accepts no longer keys. A longer one is sent as its beginning, for the patterns of limits, and a digest of the
  * whole: two long keys that begin alike have separate counts.
  */
 const MAX_KEY_BYTES = 4096;
