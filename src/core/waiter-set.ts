@@ -107,7 +107,7 @@ export class WaiterSet<Result, W extends Waiter<Result>> {
     waiter.reject(reason);
   }
 
-  /** Refuses all waiters, the latest first: of reserved slots only the last can be given back. */
+  /** Refuses all waiters, the latest first: only the last reserved slot can be given back. */
   close(result: Result): void {
     const waiters = [...this.#waiters].reverse();
     for (const waiter of waiters) this.resolve(waiter, result);
