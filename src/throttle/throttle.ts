@@ -48,7 +48,7 @@ export interface CallOptions<F extends Callable> {
   readonly key?: ((...args: Parameters<F>) => string) | undefined;
   /** The cost of a call. Default 1. */
   readonly cost?: ((...args: Parameters<F>) => number) | undefined;
-  /** The cost that a call really had, from its result: the difference to its cost is given back, or charged. */
+  /** The real cost of a call, from its result: the difference is given back, or charged. */
   readonly used?: ((result: ResultOf<F>) => number) | undefined;
   /** The outcome of a call. Default: ok; for an error by its status, code or name: busy, timeout or failed. */
   readonly outcome?: ((error: unknown, result: ResultOf<F> | undefined) => Outcome) | undefined;
@@ -108,7 +108,6 @@ export type Throttled<F, L = Limiter | RemoteLimiter> = F & { readonly limiter: 
 // One signature of `throttle`, so that a mistake has one message. Its type parameters are the members that decide about
 // the result; interfaces and no intersections, so that a message names the member.
 
-/** Options with a limit of its own. */
 interface OwnLimitOptions<F extends Callable, How extends HowDenied, B extends AnyBackend>
   extends CallOptions<F>,
     OptionsWith<B> {
@@ -116,7 +115,6 @@ interface OwnLimitOptions<F extends Callable, How extends HowDenied, B extends A
   readonly limiter?: undefined;
 }
 
-/** Options with a shared limiter. */
 interface SharedLimiterOptions<F extends Callable, How extends HowDenied, L>
   extends CallOptions<F> {
   readonly onDeny?: OnDeny<F, How>;
