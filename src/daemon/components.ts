@@ -1,11 +1,9 @@
 /**
- * The components of a daemon, and how they are connected.
- *
  *     line ─┐                                         ┌─ local limiters, their state in tables
  *     RESP ─┼─▶ protocol handlers ─▶ router ─▶ limits ┤
  *     HTTP ─┘                                         └─ limiters on a backend
  *
- * Creating them opens no socket. `daemon.ts` starts and stops them, `reload.ts` changes their configuration.
+ * Creating components opens no socket. `daemon.ts` starts and stops them, `reload.ts` changes their configuration.
  */
 
 import type { BackendModule } from '../backends/daemon-backend.ts';

@@ -1,6 +1,4 @@
 /**
- * The backends of one daemon: started from the sections of its configuration, and the connections they share.
- *
  *     section ── start ─▶ running backend ─┐
  *     limit   ── create ──────────────────┴─▶ factory ── wrapped by the next backend of the limit ─▶ limiter
  */

@@ -1,6 +1,4 @@
 /**
- * Validates a configuration.
- *
  * Every section is read even if another one has mistakes, so that one run reports all of them. Defaults suit one
  * machine. An empty configuration listens on loopback only. It has one limit: for every key a token bucket with a rate
  * of 1/s and a burst of 10.

@@ -1,6 +1,4 @@
 /**
- * Key patterns of limits, overrides and lists.
- *
  *     alice                    this key only
  *     ip:10.0.*                a string with * (anything) or ? (one character) is a glob
  *     ip:10.0.0.0/8            a string that ends with an address and a prefix length is a network

@@ -1,6 +1,4 @@
 /**
- * Permits that clients of the daemon hold until they settle them by an id.
- *
  * A limiter expires a permit that is held too long (`permitTimeout`), so a crashed client loses nothing. A clock hand
  * moves over a few permits with every new one and removes those that have expired.
  *

@@ -1,6 +1,4 @@
 /**
- * Decides every request of the daemon, whatever protocol it came by.
- *
  *     protocol parses ──▶ router: hash the key ──▶ route table ──▶ limiters ──▶ protocol encodes
  *
  * A key is hashed once: route table, decision and status use the same hash. Only a key that counts under another one,

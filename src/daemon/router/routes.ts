@@ -1,6 +1,4 @@
 /**
- * Finds the limits that apply to a key, and why.
- *
  *     key ──▶ bans, deny lists ──▶ allow lists ──▶ most specific limit, or the one named ──▶ all limits with `always`
  *                                                    └─ its override                       └─ their overrides
  *

@@ -1,6 +1,4 @@
 /**
- * Endpoints that control keys at run time, for operators.
- *
  *     GET  /controls                                     bans and overrides in effect
  *     POST /ban    key for [note]      POST /unban key
  *     POST /override key rate|rule for [limit] [burst] [note]      POST /remove-override key [limit]

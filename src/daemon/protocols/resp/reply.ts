@@ -1,6 +1,4 @@
 /**
- * Encodes RESP replies into one growing buffer.
- *
  * RESP2 has strings, integers, arrays and null. RESP3 adds maps, doubles and booleans. For a RESP2 client a map becomes
  * an array of names and values, a double a string, a boolean 1 or 0.
  */

@@ -1,6 +1,4 @@
 /**
- * The HTTP server: accepts connections within bounds and drains them at the end.
- *
  *     const server = new HttpServer(context, settings);
  *     createServer((socket) => server.accept(socket, isLoopback)).listen(7612, '127.0.0.1');
  *

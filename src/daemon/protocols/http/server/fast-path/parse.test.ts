@@ -1,4 +1,4 @@
-/** Which requests the fast path parses. `equivalence.test.ts` compares it with Node's parser. */
+/** `equivalence.test.ts` compares this parser with that of Node. */
 
 import { describe, expect, test } from 'vitest';
 import { MAX_HEADER_BYTES, MAX_HEADERS } from '../../bounds.ts';
