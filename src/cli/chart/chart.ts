@@ -1,6 +1,4 @@
 /**
- * The data model of a chart, independent of its output: terminal.ts and svg.ts both draw a `Chart`.
- *
  * A series is a step function: a value holds until the next point, and `undefined` ends it. A curve is the
  * exception: its points are single measurements, joined by straight lines.
  */

@@ -1,6 +1,4 @@
 /**
- * One log: finds its format, and goes from call to call.
- *
  *     bytes ──▶ lines ──▶ format: time, fields ──▶ conditions ──▶ key, cost
  *
  * Lines without a call are counted: blank lines, lines that cannot be read, lines that a condition leaves out, lines
