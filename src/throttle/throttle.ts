@@ -1,10 +1,8 @@
 /**
- * Limits the calls of any function.
- *
  *     const search = throttle(fetchResults, { limit: { spacing: { every: '6s' } }, wait: true });
  *     await search('sluice');       // same arguments, same result, one call every 6 s
  *
- * Here a refusal becomes an exception: a function has no other way to report that it did not run, but for `onDeny`.
+ * A refusal becomes an exception: a function has no other way to report that it did not run, but for `onDeny`.
  */
 
 import type { Millis } from '../core/clock.ts';
