@@ -257,7 +257,7 @@ function guardOf(listen: ListenAddress): string {
   return listen.mode === undefined ? '' : ' with a mode';
 }
 
-/** True if all hosts that can connect to one address can connect to the other; false for two interfaces. */
+/** True if all hosts that can connect to one address can connect to the other; false for two different interfaces. */
 function isCoveredBy(one: ListenAddress, other: ListenAddress): boolean {
   const isSame = one.kind === 'tcp' && other.kind === 'tcp' && one.host === other.host;
   const level = openness(one);
