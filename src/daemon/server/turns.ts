@@ -27,10 +27,10 @@ const TURN_MS: Millis = 0.5;
 /** Waiting connections that are read nevertheless. With more of them, reading would take most of a turn. */
 const MAX_READING_AHEAD = 64;
 
-/** Handlers of short requests look at the slice each time after these bytes, since reading the clock is not free. */
+/** Bytes of short requests after which a handler looks at the slice again: reading the clock is not free. */
 export const BYTES_PER_LOOK = 512;
 
-/** One slice out of these is measured; a power of two. */
+/** One slice in this many is measured; a power of two. */
 const SLICES_PER_SAMPLE = 64;
 
 /** In seconds. */
