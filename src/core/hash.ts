@@ -70,7 +70,7 @@ const MEMO_SIZE = 4096;
 /** Longer keys are not cached: a bound on memory that clients control. */
 const MAX_MEMO_CHARS = 256;
 
-/** One of this many cache misses is cached: busy keys soon are. */
+/** One cache miss in this many is cached: busy keys soon are. */
 const MEMOIZE_EVERY = 32;
 
 /** Bytes of one UTF-16 code unit at most. */
