@@ -47,7 +47,7 @@ export interface FastifyLike {
   addHook(name: FastifyHook, hook: never): unknown;
 }
 
-/** What `app.register` takes. */
+/** A plugin for `app.register`. */
 export type FastifyPluginLike = (app: FastifyLike, options: unknown, done: () => void) => void;
 
 const REQUEST_ACCESSOR: RequestAccessor<FastifyRequestLike> = {

@@ -70,7 +70,7 @@ export interface FetchCallOptions<F extends FetchLike>
    * counts, as headers name it, such as `tokens`. Default true: `requests`.
    */
   readonly rateLimitHeaders?: boolean | string | undefined;
-  /** The pause that a response asks for, in ms; undefined: none. Default: its Retry-After, if it reports back-pressure. */
+  /** The cool-down that a response requests, in ms; undefined: none. Default: its Retry-After on back-pressure. */
   readonly retryAfter?: (response: ResponseOf<F>) => Millis | undefined;
   /** The outcome of a request, to replace the default by status and error. */
   readonly outcome?: ((error: unknown, response: ResponseOf<F> | undefined) => Outcome) | undefined;
@@ -137,7 +137,7 @@ function wrapFetch(inner: UntypedFetch, options: FetchOptions<UntypedFetch>): Un
   };
   const limiter = resolveLimiter(options, reader.knownNames());
 
-  /** What a hook returns comes from a server: other numbers are no pause. The limiter bounds it by `maxCooldown`. */
+  /** The number may come from a server: an invalid one is no cool-down. The limiter bounds it by `maxCooldown`. */
   const retryAfterOf = (response: ResponseLike): Millis | undefined => {
     if (givenRetryAfter) return pauseOr(givenRetryAfter(response));
     if (!isBackPressure(response.status)) return undefined;

@@ -70,7 +70,7 @@ const SENT_HEADER_ACCESSOR: HeaderAccessor<HonoContextLike> = {
   remove: (context, name) => context.header(name),
 };
 
-/** What `app.use` takes. */
+/** Middleware for `app.use`. */
 type HonoMiddleware<Context> = (
   context: Context,
   next: () => Promise<void>,

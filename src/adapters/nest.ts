@@ -27,7 +27,7 @@ import type { NodeRequest } from './node.ts';
 export interface NestRequest extends Omit<NodeRequest, 'socket'> {
   readonly socket?: NodeRequest['socket'];
   readonly raw?: NodeRequest;
-  /** What the application's own guards and middleware have added, such as `user`. */
+  /** Properties that the application's own guards and middleware have added, such as `user`. */
   readonly [added: string]: unknown;
 }
 

@@ -33,7 +33,7 @@ export interface NodeResponse extends ClosableResponse {
 
 type Next = (error?: unknown) => void;
 
-/** What `app.use` takes. */
+/** Middleware for `app.use`. */
 type NodeMiddleware<Request> = (request: Request, response: NodeResponse, next: Next) => void;
 
 const REQUEST_ACCESSOR: RequestAccessor<NodeRequest> = {

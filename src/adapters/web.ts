@@ -41,7 +41,7 @@ export type HandlerLimiter = <Rest extends readonly unknown[]>(
   handler: FetchHandler<Rest>,
 ) => (request: Request, ...rest: Rest) => Promise<Response>;
 
-/** What the runtime passed beside each request, for the client's address. */
+/** The value that the runtime passed beside each request, for the client's address. */
 const connections = new WeakMap<Request, unknown>();
 
 const requestAccessorFor = (nameOf: () => string): RequestAccessor<Request> => ({
@@ -134,7 +134,7 @@ function copyOf(response: Response, body: Response['body']): Response {
   return copy;
 }
 
-/** The same stream; calls `onEnd` once, with whether it was read to its end. Reads no chunk ahead. */
+/** Copies the stream, and calls `onEnd` once, with whether it was read to its end. Reads no chunk ahead. */
 function watchEnd<Chunk>(
   body: ReadableStream<Chunk>,
   onEnd: (isComplete: boolean) => void,

@@ -25,9 +25,9 @@ import {
 interface ControlView {
   readonly kind: string;
   readonly key: string;
-  /** It would read as a pattern and is one key. */
+  /** True for one key that would read as a pattern. */
   readonly exact?: boolean;
-  /** What a pattern does. */
+  /** The effect of a ban of a pattern. */
   readonly pattern?: string;
   readonly limit?: string;
   readonly rule?: unknown;

@@ -24,7 +24,7 @@ export function connectByFlags({ at, deadline, tls, ca }: ConnectionFlags): Clie
   });
 }
 
-/** The client names its option; of the command it is a flag. */
+/** Replaces the client's option in a message by the flag of the command. */
 export const messageOf = ({ message }: Error): string => message.replaceAll('`tls`', '`--tls`');
 
 /** Read here, so that an error names the flag. */

@@ -1,4 +1,4 @@
-/** What all commands have in common. They are found by reading the help texts. */
+/** Rules for all commands, which are found by reading the help texts. */
 
 import { describe, expect, test } from 'vitest';
 import { runCliAtAsync, sluice } from '../../test/support/terminal.ts';

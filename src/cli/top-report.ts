@@ -37,7 +37,7 @@ interface DeniedKeys extends Cause {
   }[];
 }
 
-/** What denied a call. */
+/** The source of a denial. */
 export interface Cause {
   readonly limit?: string;
   readonly reason?: string;

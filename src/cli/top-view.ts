@@ -74,7 +74,7 @@ export function footOf({ sort, filter, isTyping }: TopView): string {
   return `by ${sort}   d denied  c calls  a allowed  u use  n name   / filter  h help`;
 }
 
-/** What stands behind the title. */
+/** The text behind the title. */
 export function stateOf({ filter, isPaused }: TopView): string {
   return [isPaused && 'paused', filter && `only "${filter}"`].filter(Boolean).join(', ');
 }

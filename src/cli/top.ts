@@ -142,7 +142,7 @@ function printReport(
 
 const timeOf = ({ at }: TopReport): string => new Date(at).toISOString().slice(11, 19);
 
-/** Shows reports until the user quits. A daemon that is gone is asked again at every interval. */
+/** Shows reports until the user quits. If the daemon is gone, it is tried again at every interval. */
 async function showReports(
   first: TopPage,
   read: () => Promise<TopPage>,

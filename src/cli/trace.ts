@@ -1,9 +1,3 @@
-/**
- * `sluice trace FILE`: runs timed calls through one limit and prints the decision for each.
- *
- * It runs the limiter of the library on a virtual clock, which takes its time from the file.
- */
-
 import type { Millis } from '../core/clock.ts';
 import { ATTEMPT_OUTCOMES, type Decision, OUTCOMES } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
@@ -82,7 +76,7 @@ export interface TraceRecord {
   readonly limit?: number | undefined;
 }
 
-/** What an operation adds to its record. */
+/** The fields that an operation adds to its record. */
 type CallOutcome = Pick<TraceRecord, 'verdict' | 'granted' | 'waitMs' | 'retryAfterMs'>;
 
 interface TraceRow {

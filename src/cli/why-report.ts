@@ -31,7 +31,7 @@ interface LimitState {
   readonly name: string;
   readonly isAvailable?: false;
   readonly remaining?: number;
-  /** What it has learnt, of a limit that learns. */
+  /** The learnt limit of a limit that learns. */
   readonly limit?: number;
   readonly opensInMs?: number | null;
   readonly by?: string;
@@ -136,7 +136,7 @@ function deniedLines({ denials, lastHours }: KeyPages['denied'], since: string):
   ];
 }
 
-/** What to do, by the reason of a denial. */
+/** Advice by the reason of a denial. */
 const ADVICE: Readonly<Record<string, string>> = {
   'deny-list': 'remove the key from the deny list, and reload',
   unmatched: 'add a limit that matches the key, or set `unmatched: allow`',

@@ -11,7 +11,7 @@ import {
 } from './framework/command.ts';
 import { type KeyPages, whyLines } from './why-report.ts';
 
-/** Denials that the daemon is asked for. */
+/** Denials that are requested from the daemon. */
 const MAX_DENIALS = 1000;
 
 export const why: Command = {

@@ -7,7 +7,7 @@ export type DaemonAddress =
   /** `127.0.0.1:7611`, `[::1]:7611`, `7611`, `sluice.internal`, `/run/sluice.sock` */
   string | { readonly host?: string; readonly port?: number } | { readonly path: string };
 
-/** What `net.connect` takes. */
+/** The address as `net.connect` takes it. */
 export type Endpoint = { readonly host: string; readonly port: number } | { readonly path: string };
 
 const DEFAULT_PORT = 7611;

@@ -47,7 +47,7 @@ type ImmediateDecision = { readonly verdict: 'allow' } | Extract<Decision, { ver
 
 /** The decision of the daemon, or of `onUnavailable` in its place. */
 export type CheckResult = ImmediateDecision & {
-  /** What is left, also after a refusal. Left out where it is unknown, or no limit counts the key. */
+  /** The remaining quota, also after a refusal. Left out where it is unknown, or no limit counts the key. */
   readonly remaining?: number;
   /** The limit that refused. */
   readonly limit?: string;
@@ -71,7 +71,7 @@ export type CheckResult = ImmediateDecision & {
   readonly rejected?: RejectedError;
 };
 
-/** What `takeUpTo` took. */
+/** The result of `takeUpTo`. */
 export interface TakeResult {
   /** How many; 0 if none was left. */
   readonly taken: number;

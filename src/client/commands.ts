@@ -15,7 +15,7 @@ import type {
 import { toBinaryString } from './resp.ts';
 
 /**
- * The daemon accepts no longer keys. Of a longer one, the beginning is sent, for the patterns of limits, and a digest of the
+ * The daemon accepts no longer keys. A longer one is sent as its beginning, for the patterns of limits, and a digest of the
  * whole: two long keys that begin alike have separate counts.
  */
 const MAX_KEY_BYTES = 4096;
@@ -26,7 +26,7 @@ const MAX_ID_BYTES = 256;
 const isId = (value: unknown): value is string =>
   isNonEmptyString(value) && toBinaryString(value).length <= MAX_ID_BYTES;
 
-/** The daemon accepts no more checks in one question. */
+/** The daemon accepts no more checks in one command. */
 const MAX_CHECKS = 32;
 
 /** The largest number that the daemon parses. */

@@ -22,7 +22,7 @@ import { encodeCommand, RespError, RespParser, type RespValue, toBinaryString } 
 /** Why a request got no decision: an outage, or the request or the configuration is wrong. */
 export type RequestError = UnavailableError | RejectedError;
 
-/** What the connection reports to its client. */
+/** The events of a connection. */
 export interface ConnectionHandlers {
   /** The handshake has succeeded: waiting requests can be sent. */
   onOpen(): void;
@@ -30,7 +30,7 @@ export interface ConnectionHandlers {
   onReply(reply: RespValue): void;
   /** No sent request will get a reply. */
   onFailure(error: RequestError): void;
-  /** What a handshake that takes too long means. Default: an outage. */
+  /** The error for a handshake that takes too long. Default: an outage. */
   timeoutError?(reason: string): RequestError;
 }
 
@@ -242,7 +242,7 @@ export class DaemonConnection {
 const codeOf = (reason: unknown): string =>
   String((reason as { code?: unknown } | null)?.code ?? '');
 
-/** Of the protocol itself. A certificate that is not trusted, or a lost connection, has another code. */
+/** True for an error of TLS itself. A certificate that is not trusted, or a lost connection, has another code. */
 const isTlsError = (reason: unknown): boolean =>
   codeOf(reason) === 'EPROTO' || codeOf(reason).startsWith('ERR_SSL_');
 

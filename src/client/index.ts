@@ -1,5 +1,3 @@
-/** `sluice/client`: checks with a daemon. */
-
 export type { DaemonAddress } from './address.ts';
 export type {
   AcquireAllOptions,

@@ -71,7 +71,7 @@ export class RespParser {
   #size = 0;
   /** As long as `#store` holds fewer bytes, the element is incomplete. */
   #needed = 0;
-  /** What is parsed now, and how far. */
+  /** The bytes that are parsed now, and the offset in them. */
   #bytes: Buffer = NO_BYTES;
   #offset = 0;
   /** The outermost first. */

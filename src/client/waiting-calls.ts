@@ -11,13 +11,13 @@ import { DaemonConnection, type RequestError } from './connection.ts';
 import type { ClientSettings } from './options.ts';
 import { encodeCommand, RespError, type RespValue } from './resp.ts';
 
-/** A connection without a call is closed after so long. */
+/** Time after which a connection without a call is closed. */
 const IDLE_MS: Millis = 10_000;
 
 /** Connections without a call that are kept for the next one. */
 const MAX_IDLE = 16;
 
-/** A command that waits; `encode` gets what is left of its wait when it is sent. */
+/** A command that waits; `encode` gets the remaining wait when it is sent. */
 export interface WaitingCommand {
   readonly waitMs: Millis;
   readonly signal: AbortSignal | undefined;

@@ -4,7 +4,7 @@
  * Insertion order is expiry order, so adding and removing cost one set operation. The timer does not keep the process
  * alive. `maxAtOnce` bounds how many items expire in one turn of the event loop.
  *
- * An item that is held does not expire: its timeout begins anew. `takeHolder` is asked when the item is first due. Its
+ * An item that is held does not expire: its timeout begins anew. `takeHolder` is called when the item is first due. Its
  * reference is weak, so that a call that can no longer end holds nothing.
  *
  * On Cloudflare Workers timers end with their request: the owner calls `expireOverdue` before it decides, and nothing is held.

@@ -27,7 +27,7 @@ export type Decision =
        * state of its fleet yet; else left out.
        */
       readonly reason?: string;
-      /** Of a limit with several rules (`all`): the one that refused, such as `bucket` or `bucket-2`. */
+      /** The rule that refused, if the limit has several (`all`), such as `bucket` or `bucket-2`. */
       readonly rule?: string;
     };
 
@@ -40,7 +40,7 @@ export const NEVER: Millis = Number.POSITIVE_INFINITY;
  */
 export const WHEN_SETTLED: Millis = 0;
 
-/** Of a limit that learns from busy replies, in calls a second: unlimited in practice. */
+/** A `busy` limit that is unlimited in practice, in calls per second. */
 export const UNLIMITED = 9_999_999;
 
 export const allow = (remaining: number): Decision => ({ verdict: 'allow', remaining });

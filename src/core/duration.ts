@@ -1,6 +1,4 @@
 /**
- * Parses durations and rates.
- *
  *     '6s'  '1.5s'  '250ms'  '30sec'  '1min'  '2hours'  '1d'      a plain number is milliseconds
  *     '100/s'  '500/min'  '10/hour'  '1/6s'  '5/100ms'            a plain number is calls per second
  *

@@ -6,7 +6,7 @@
 import type { Decision } from './decision.ts';
 import { suggestName } from './suggestion.ts';
 
-/** What callers match on; messages may change. */
+/** The `code` that callers match on; messages may change. */
 export type ErrorCode = 'CONFIG' | 'DENIED' | 'UNAVAILABLE' | 'REJECTED';
 
 /** The base class of all errors of this package. */
@@ -49,7 +49,7 @@ export class ConfigError extends SluiceError {
     return new ConfigError(field, expected, name, [], suggestName(name, known));
   }
 
-  /** The same error with its path put under an outer one, which replaces the root `replaced`. */
+  /** Returns the error with its path put under an outer one, which replaces the root `replaced`. */
   prefixedWith(path: string, replaced?: string): ConfigError {
     const others = this.additionalErrors.map((error) => error.prefixedWith(path, replaced));
     const [root, ...rest] = this.field.split('.');

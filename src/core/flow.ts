@@ -2,7 +2,7 @@
 
 import { ConfigError } from './errors.ts';
 
-/** Whose call waits, for a queue of order `fair`. Other queues ignore it. */
+/** The flow and the tenant of a waiting call, for a queue of order `fair`. Other queues ignore them. */
 export interface FlowOptions {
   /** The flow, such as a user or a client: all its calls have one fair share. Default: one flow for all calls without. */
   readonly flow?: string | undefined;
@@ -14,7 +14,7 @@ export interface FlowOptions {
   readonly tenantWeight?: number | undefined;
 }
 
-/** The same, read. The names of tenants and of flows without one cannot collide. */
+/** A flow that was read from the options. The names of tenants and of flows without one cannot collide. */
 export interface Flow {
   readonly tenant: string;
   readonly tenantWeight: number;
@@ -46,7 +46,7 @@ export function readFlow(options: FlowOptions): Flow | undefined {
   return { tenant: `f${flow}`, tenantWeight: flowWeight, flow: '', flowWeight: 1 };
 }
 
-/** What is wrong with the options: the field, what was expected, what came. */
+/** The first mistake in the options: the field, what was expected, what came. */
 export function flowProblem(
   options: FlowOptions,
 ): readonly [field: string, expected: string, got: unknown] | undefined {

@@ -70,7 +70,7 @@ const MEMO_SIZE = 4096;
 /** Longer keys are not cached: a bound on memory that clients control. */
 const MAX_MEMO_CHARS = 256;
 
-/** One of so many cache misses is cached: busy keys soon are. */
+/** One cache miss in this many is cached: busy keys soon are. */
 const MEMOIZE_EVERY = 32;
 
 /** Bytes of one UTF-16 code unit at most. */
@@ -79,7 +79,7 @@ const MAX_UTF8_BYTES = 3;
 /** The bytes of a key that is not ASCII and not long; reused by all hashers. */
 const shortKeyBytes = new Uint8Array(MAX_MEMO_CHARS * MAX_UTF8_BYTES);
 
-/** Of a longer key the colons are not counted: each byte of the count has a share of them, below 256. */
+/** Colons of longer keys are not counted: the four byte-sized counts must not sum up to more than this. */
 const MAX_COUNTED_BYTES = 255;
 
 /** Rounds after the last word, before each half of the result. */

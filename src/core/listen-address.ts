@@ -1,6 +1,4 @@
 /**
- * Listen addresses of a server: TCP, optionally with TLS, or a Unix socket.
- *
  *     127.0.0.1:7610    [::1]:7610    localhost:7610    7610 (loopback only)
  *     /run/sluice/line.sock
  *     { at: 0.0.0.0:7610, tls: { cert: cert.pem, key: key.pem } }

@@ -83,7 +83,6 @@ export function readEach<T, Read>(
   return all as Read[];
 }
 
-/** The same in steps. */
 export function* readEachInSteps<T, Read>(
   items: readonly T[],
   read: (item: T, n: number) => Steps<Read>,
@@ -170,7 +169,6 @@ export class OptionReader {
     return this.#collector ? this.#collector.tryRead(read) : read();
   }
 
-  /** The same for what is read in steps. */
   tryReadInSteps<T>(read: Steps<T>): Steps<T | undefined> {
     return this.#collector ? this.#collector.tryReadInSteps(read) : read;
   }

@@ -54,7 +54,7 @@ export interface ProcessWarning {
   readonly reason: string;
 }
 
-/** What emits warnings: the process. */
+/** The members of `process` that are used. */
 export interface WarningSource {
   removeAllListeners(event: 'warning'): unknown;
   on(event: 'warning', listener: (warning: Error & { readonly code?: string }) => void): unknown;

@@ -11,7 +11,7 @@
  * has one listener, so 100,000 waiters cost one timer.
  *
  * On Cloudflare Workers a timer ends with the request that set it. There every waiter has its own timer, set by its own
- * request, which serves all waiters that are due: a request that ends takes no other waiter along. A waiter whose own
+ * request, which serves all waiters that are due: the end of one request loses no other waiter. A waiter whose own
  * timer has stopped leaves: its request has ended.
  */
 
@@ -107,7 +107,7 @@ export class WaiterSet<Result, W extends Waiter<Result>> {
     waiter.reject(reason);
   }
 
-  /** Refuses all waiters, the latest first: of reserved slots only the last can be given back. */
+  /** Refuses all waiters, the latest first: only the last reserved slot can be given back. */
   close(result: Result): void {
     const waiters = [...this.#waiters].reverse();
     for (const waiter of waiters) this.resolve(waiter, result);

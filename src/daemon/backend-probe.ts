@@ -14,7 +14,7 @@ const MAX_NAMED = 20;
 /** An outage is found within this time; alerts wait for longer. A server that starts with the daemon has as long. */
 const PROBE_EVERY_MS: Millis = 5000;
 
-/** An answer is at most so old; probes of many listeners and health checks cost no more than this. */
+/** Listeners and health checks that probe within this interval share one probe. */
 const MIN_INTERVAL_MS: Millis = 1000;
 
 /** Limits that one probe reads; the next probe reads those that follow. */
@@ -51,7 +51,7 @@ export class BackendProbe {
     this.#cancelTimer();
   }
 
-  /** Resolves when all have replied or passed their deadline. */
+  /** Resolves when all probed servers have replied or missed their deadline. */
   async run(): Promise<void> {
     const now = this.#clock.now();
     if (now >= this.#lastAt + MIN_INTERVAL_MS) {

@@ -1,11 +1,9 @@
 /**
- * The components of a daemon, and how they are connected.
- *
  *     line ─┐                                         ┌─ local limiters, their state in tables
  *     RESP ─┼─▶ protocol handlers ─▶ router ─▶ limits ┤
  *     HTTP ─┘                                         └─ limiters on a backend
  *
- * Creating them opens no socket. `daemon.ts` starts and stops them, `reload.ts` changes their configuration.
+ * Creating components opens no socket. `daemon.ts` starts and stops them, `reload.ts` changes their configuration.
  */
 
 import type { BackendModule } from '../backends/daemon-backend.ts';
@@ -56,7 +54,6 @@ import type { SnapshotClaim } from './snapshot-claim.ts';
 import { Snapshotter } from './snapshotter.ts';
 import type { WorkerPool } from './workers/worker-pool.ts';
 
-/** What the components need from outside. */
 export interface ComponentsContext {
   readonly log: Log;
   /** The absolute path of the file that holds the configuration. */
@@ -70,7 +67,7 @@ export interface ComponentsContext {
   readonly workers?: Pick<WorkerPool, 'relay' | 'metrics'> | undefined;
 }
 
-/** What exists before the components: the seed may come from a snapshot, and limiters need their backends. */
+/** Created before the components: the seed may come from a snapshot, and limiters need their backends. */
 export interface Prerequisites {
   readonly clock: Clock;
   readonly seed: HashSeed;
@@ -79,7 +76,7 @@ export interface Prerequisites {
   readonly snapshotClaim: SnapshotClaim;
 }
 
-/** Of a limit that needs settling, while no client takes a permit of it. */
+/** Warning about a limit that needs settling, while no client takes a permit of it. */
 const NO_PERMITS =
   'checks of this limit take no permit, so it limits nothing: check with HOLD (RESP) or hold=1 (HTTP) and settle the permit';
 

@@ -1,10 +1,3 @@
-/**
- * The daemon: decides for all clients of a host, over three protocols.
- *
- * It starts from a configuration and the snapshot of its predecessor. A reload applies another configuration. It stops
- * by answering pending requests and writing a snapshot. `components.ts` shows what it consists of.
- */
-
 import { type Millis, schedule, systemClock } from '../core/clock.ts';
 import { errorMessageOf } from '../core/errors.ts';
 import { createHasher, randomHashSeed } from '../core/hash.ts';

@@ -1,5 +1,3 @@
-/** The configuration in effect, as operators see it: every value with its default, and no secret. */
-
 import { formatListenAddress } from '../core/listen-address.ts';
 import { type Config, listenAddressesOf } from './config/read.ts';
 import type { PatternTable } from './keys/pattern-table.ts';

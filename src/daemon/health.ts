@@ -1,8 +1,4 @@
-/**
- * The health of the daemon's process: how late its event loop is, its memory and when it started.
- *
- * A timer measures the delay: how much later than due it runs is how long a request may have waited as well.
- */
+/** The delay of the event loop is measured by a timer: it runs as much later than due as a request may have waited. */
 
 import { type Clock, type Millis, schedule } from '../core/clock.ts';
 import { counter, gauge, type MetricFamily } from '../core/metric-family.ts';

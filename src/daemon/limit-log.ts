@@ -8,15 +8,15 @@ import { MEMORY } from './config/memory.ts';
 import { toKeyText } from './keys/binary-key.ts';
 import type { LimiterEntry } from './router/limiter-registry.ts';
 
-/** Other rules take more. */
+/** The record of a token bucket; other rules take more memory. */
 const BUCKET = { width: 2 };
 
-/** `bytes` is with the limits before it. */
+/** The field `bytes` includes the limits before this one. */
 const TOO_MANY_KEYS = 'keys up to maxKeys may not fit into memory: lower maxKeys, or leave it out';
 
 export class LimitLog {
   readonly #log: Log;
-  /** What ends the log of a limit's decreases. */
+  /** Functions that end the log of a limit's decreases. */
   readonly #decreaseLogs = new Map<LimiterEntry, () => void>();
 
   constructor(log: Log) {

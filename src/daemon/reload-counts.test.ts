@@ -45,7 +45,7 @@ async function start(limits: string, before?: VirtualClock) {
     write(next);
     return daemon.reload();
   };
-  /** How many of so many checks are allowed. */
+  /** The number of allowed checks, out of `count`. */
   const take = async (count: number, key = 'alice'): Promise<number> => {
     let allowed = 0;
     for (let n = 0; n < count; n++)

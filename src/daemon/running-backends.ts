@@ -1,6 +1,4 @@
 /**
- * The backends of one daemon: started from the sections of its configuration, and the connections they share.
- *
  *     section ── start ─▶ running backend ─┐
  *     limit   ── create ──────────────────┴─▶ factory ── wrapped by the next backend of the limit ─▶ limiter
  */
@@ -68,7 +66,7 @@ export class RunningBackends {
     this.#connections.closeUnused(config ? serversOf(config) : []);
   }
 
-  /** What carries texts to other daemons. */
+  /** Channels that carry texts to other daemons. */
   get channels(): readonly FleetChannel[] {
     return [...this.#running.values()].flatMap(({ channel }) => channel ?? []);
   }
@@ -91,7 +89,7 @@ export class RunningBackends {
     await Promise.all(running.map((backend) => backend.close()));
   }
 
-  /** What accepts connections to the listeners of backends, by protocol. */
+  /** Functions that accept connections to the listeners of backends, by protocol. */
   acceptors(maxConnections: () => number): Readonly<Record<string, Accept>> {
     return Object.fromEntries(
       [...this.#running].map(([name, backend]) => [

@@ -19,7 +19,7 @@ export class SnapshotClaim {
   readonly #log: Log;
   #file: string | undefined;
   #release = NOTHING;
-  /** Of a reload that is not in effect yet. */
+  /** The file of a reload that is not in effect yet. */
   #next: { readonly file: string | undefined; readonly release: () => Promise<void> } | undefined;
 
   constructor(lock: FileLocker | undefined, clock: Clock, log: Log) {

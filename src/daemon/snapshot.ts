@@ -43,7 +43,7 @@ export interface Snapshot {
   /** Keys are stored as hashes with this seed. */
   readonly seed: HashSeed;
   readonly parts: readonly SnapshotPart[];
-  /** What operators set at run time, validated by its reader. Absent in older files. */
+  /** Controls that operators set at run time, validated by their reader. Absent in older files. */
   readonly controls?: unknown;
 }
 
@@ -157,7 +157,7 @@ const bytesOf = (floats: Float64Array): Buffer =>
 export type SnapshotReadResult =
   | { readonly snapshot: Snapshot }
   | (Unreadable & {
-      /** Of one that is too old for counts: bans and overrides have their own expiry. */
+      /** The controls of a snapshot that is too old for counts: bans and overrides have their own expiry. */
       readonly controlsOnly?: Snapshot;
     });
 

@@ -1,8 +1,4 @@
-/**
- * Writes the snapshot of a daemon, at an interval and on stop, and restores that of its predecessor.
- *
- * A failed write is logged and does not stop the daemon.
- */
+/** A write of the snapshot that fails is logged and does not stop the daemon. */
 
 import type { GcraTable } from '../backends/local/gcra-table.ts';
 import { type Clock, type Millis, schedule } from '../core/clock.ts';
@@ -52,7 +48,6 @@ export interface SnapshotStatus {
   readonly isUnused: boolean;
 }
 
-/** What a daemon starts with. */
 interface LoadedSnapshot {
   /** Undefined: there was none, or nothing of it could be used. */
   readonly previous?: Snapshot | undefined;
@@ -63,9 +58,9 @@ export class Snapshotter {
   readonly #registry: LimiterRegistry;
   readonly #gcraTable: GcraTable;
   readonly #context: SnapshotterContext;
-  /** What operators set at run time. */
+  /** Controls that operators set at run time. */
   controls: Pick<Controls, 'records' | 'merge' | 'replace' | 'repeatResets'> | undefined;
-  /** Has what operators set since the last snapshot. */
+  /** Has the controls that were set since the last snapshot. */
   journal: Pick<ControlJournal, 'resume' | 'configure' | 'onSnapshot' | 'failures'> | undefined;
   /** File and interval; undefined: no snapshots. */
   #target: Config['snapshot'];
@@ -85,8 +80,8 @@ export class Snapshotter {
   }
 
   /**
-   * Restores the limits that are unchanged since the snapshot, or have other numbers of the same rule; then the controls
-   * of the journal. A key thus takes what it has consumed along to an override that is later than the snapshot.
+   * Restores the limits that are unchanged since the snapshot, or have other numbers of the same rule; then the
+   * controls of the journal. So the consumption of a key is copied to an override that is later than the snapshot.
    */
   restore({ previous, isUnused }: LoadedSnapshot, stored?: StoredControls): void {
     this.#isUnused = isUnused;
@@ -96,7 +91,7 @@ export class Snapshotter {
     else if (previous) this.journal?.resume(previous.savedAt, []);
   }
 
-  /** Each file has all controls of its instant: the later one counts, both if that one is damaged. */
+  /** Both files have all controls of their instant: the later one counts, or both if that is a damaged journal. */
   #restoreControls(stored: StoredControls, previous: Snapshot | undefined): void {
     const { at, records, damagedLines } = stored;
     const savedAt = previous?.savedAt ?? 0;
@@ -106,7 +101,7 @@ export class Snapshotter {
     const now = this.#context.clock.now();
     const resets = stored.resets
       .filter(({ setAt }) => setAt >= savedAt)
-      // Of a clock that was set back: a snapshot of this one is later.
+      // The clock may have been set back: a snapshot of this daemon is later.
       .map((reset) => ({ ...reset, setAt: Math.min(reset.setAt, now) }));
     this.controls?.repeatResets(resets);
     this.journal?.resume(Math.max(at, savedAt), resets);
@@ -174,7 +169,6 @@ export class Snapshotter {
     this.#cancelSave();
   }
 
-  /** What metrics report of it. */
   get status(): SnapshotStatus {
     const failures = this.#failures + (this.journal?.failures ?? 0);
     return { savedAt: this.#savedAt, failures, isUnused: this.#isUnused };

@@ -48,8 +48,8 @@ export function parseRetryAfter(headers: HeadersLike, now: Millis): Millis | und
 }
 
 /**
- * The remaining quota of the server's tightest limit; undefined if it reports none. Of limits that count another unit
- * than `unit`, only those that are used up say anything: then no request passes until the reset.
+ * The remaining quota of the server's tightest limit; undefined if it reports none. Limits that count another unit than
+ * `unit` say something only if they are used up: then no request passes until the reset.
  */
 export function parseQuota(
   headers: HeadersLike,
@@ -68,7 +68,7 @@ export function parseQuota(
   return tightest;
 }
 
-/** Of two limits that are used up, the one that resets later. */
+/** The quota with less remaining is tighter; if both have as much, the one that resets later. */
 function isTighter(a: Quota, b: Quota): boolean {
   if (a.remaining !== b.remaining) return a.remaining < b.remaining;
   return (a.resetMs ?? 0) > (b.resetMs ?? 0);
@@ -205,7 +205,7 @@ function responseDate(headers: HeadersLike, now: Millis): Millis {
 const secondsToMs = (seconds: number | undefined): Millis | undefined =>
   seconds === undefined ? undefined : seconds * 1000;
 
-/** Of a number without sign and exponent, so that it is bounded. */
+/** Parses a number without sign and exponent, so that it is bounded. */
 const parseDecimal = (value: string | null): number | undefined =>
   value !== null && /^\s*\d{1,15}(?:\.\d{1,15})?\s*$/.test(value) ? Number(value) : undefined;
 

@@ -37,7 +37,7 @@ export interface RetryOptions {
   readonly budget?: number | false | undefined;
   /** Retries a second, in the mean of 10 seconds, that the budget always has. Default 1. */
   readonly minPerSecond?: number | undefined;
-  /** What is retried: a list of outcomes, or a function that decides. Default busy and timeout. */
+  /** The outcomes to retry, or a function that decides. Default busy and timeout. */
   readonly on?: readonly Outcome[] | ((attempt: Attempt) => boolean) | undefined;
   /** Called with the discarded attempt when a retry starts. `n` is 1 for the first retry. */
   readonly onRetry?: ((attempt: Attempt, n: number) => void) | undefined;

@@ -1,10 +1,8 @@
 /**
- * Limits the calls of any function.
- *
  *     const search = throttle(fetchResults, { limit: { spacing: { every: '6s' } }, wait: true });
  *     await search('sluice');       // same arguments, same result, one call every 6 s
  *
- * Here a refusal becomes an exception: a function has no other way to report that it did not run, but for `onDeny`.
+ * A refusal becomes an exception: a function has no other way to report that it did not run, but for `onDeny`.
  */
 
 import type { Millis } from '../core/clock.ts';
@@ -48,7 +46,7 @@ export interface CallOptions<F extends Callable> {
   readonly key?: ((...args: Parameters<F>) => string) | undefined;
   /** The cost of a call. Default 1. */
   readonly cost?: ((...args: Parameters<F>) => number) | undefined;
-  /** What a call really used, from its result: the difference to its cost is given back, or charged. */
+  /** The real cost of a call, from its result: the difference is given back, or charged. */
   readonly used?: ((result: ResultOf<F>) => number) | undefined;
   /** The outcome of a call. Default: ok; for an error by its status, code or name: busy, timeout or failed. */
   readonly outcome?: ((error: unknown, result: ResultOf<F> | undefined) => Outcome) | undefined;
@@ -108,7 +106,6 @@ export type Throttled<F, L = Limiter | RemoteLimiter> = F & { readonly limiter: 
 // One signature of `throttle`, so that a mistake has one message. Its type parameters are the members that decide about
 // the result; interfaces and no intersections, so that a message names the member.
 
-/** Options with a limit of its own. */
 interface OwnLimitOptions<F extends Callable, How extends HowDenied, B extends AnyBackend>
   extends CallOptions<F>,
     OptionsWith<B> {
@@ -116,7 +113,6 @@ interface OwnLimitOptions<F extends Callable, How extends HowDenied, B extends A
   readonly limiter?: undefined;
 }
 
-/** Options with a shared limiter. */
 interface SharedLimiterOptions<F extends Callable, How extends HowDenied, L>
   extends CallOptions<F> {
   readonly onDeny?: OnDeny<F, How>;
@@ -140,7 +136,6 @@ interface SyncOptions {
   readonly limiter?: Limiter | NeedsAsyncFunction | undefined;
 }
 
-/** What the function itself demands of the options. */
 type FittingOptions<F extends Callable> = [F] extends [AsyncCallable] ? unknown : SyncOptions;
 
 /**
@@ -208,7 +203,7 @@ interface ThrottleDecorator<M extends Callable> {
 }
 
 /**
- * The same for a method: `@throttled({ limit: { bucket: { rate: '10/s' } } })`.
+ * Throttles a method: `@throttled({ limit: { bucket: { rate: '10/s' } } })`.
  *
  * A decorator cannot change a method's type: with `onDeny: 'skip'`, declare the method's result with `| undefined`.
  */

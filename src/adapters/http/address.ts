@@ -1,6 +1,4 @@
 /**
- * Parses IP addresses and networks, and derives the key of a client from its address.
- *
  *     '203.0.113.9'  '::ffff:203.0.113.9'     one IPv4 client in two spellings
  *     '2001:db8:1:2:aaaa::1'                  one of 2⁶⁴ addresses that a single customer may own
  *

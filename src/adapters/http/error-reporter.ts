@@ -2,7 +2,7 @@ import { ConfigError, preview } from '../../core/errors.ts';
 import { emitProcessWarning } from '../../core/process-warning.ts';
 import { isPromiseLike } from '../../throttle/run-with-permit.ts';
 
-/** What failed: the warning code, and its text. */
+/** The warning code and the text of each failure. */
 const FAILURES = {
   check: ['UNCHECKED', 'a request could not be checked'], // not counted: `onUnavailable` decided
   settle: ['UNCHECKED', 'a permit could not be settled'],

@@ -9,7 +9,7 @@ import type { DisconnectSignal } from './request-limiter.ts';
 import type { NodeMessage } from './request-reader.ts';
 import { type ClosableResponse, disconnectSignalOf, isAbandoned } from './response-close.ts';
 
-/** What `@hono/node-server` passes beside a request. */
+/** The bindings that `@hono/node-server` passes beside a request. */
 export interface NodeBindings {
   readonly incoming?: NodeMessage;
   readonly outgoing?: ClosableResponse;

@@ -80,8 +80,8 @@ export function tightestRule(rules: readonly NamedRuleStatus[]): NamedRuleStatus
 }
 
 /**
- * What a `busy` limit without busy replies allows per second must not be promised to a client. A lock-out on refusals has
- * no quota while it is open.
+ * The quota of a `busy` limit without busy replies must not be promised to a client. A lock-out on refusals has no
+ * quota while it is open.
  */
 const MAX_ADVERTISED_QUOTA = 1_000_000;
 

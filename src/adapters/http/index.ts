@@ -1,5 +1,3 @@
-/** `sluice/http`: rate limiting of HTTP requests without a framework, and the types that all adapters share. */
-
 export type { HeaderKind } from './headers.ts';
 export type { TrustProxy } from './proxy.ts';
 export type { RefusalOverrides, RefusalResponse } from './refusal.ts';

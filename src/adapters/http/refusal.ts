@@ -72,7 +72,7 @@ export const buildRefusal = (
   writer?: HeaderWriter,
 ): RefusalResponse => encodeProblem(buildProblem(denied, found, writer));
 
-/** A rule with the cost that it was asked for, where that differs between rules. */
+/** A rule with the cost that was checked, where that differs between rules. */
 export interface ChargedRule extends NamedRuleStatus {
   readonly cost?: number;
 }

@@ -19,7 +19,7 @@ export interface RuntimeRequest {
   readonly ip?: unknown;
 }
 
-/** What runtimes pass beside a request. */
+/** The members of the value that a runtime passes beside a request. */
 interface RuntimeConnection {
   requestIP?(request: unknown): { readonly address: string } | null;
   readonly remoteAddr?: { readonly hostname?: string };

@@ -139,7 +139,7 @@ export function readSettings<Request>(
     ...settings,
     limiter,
     isServerWide,
-    // What remains of a limit that all clients share is no promise to one of them.
+    // The remaining quota of a limit that all clients share is no promise to one of them.
     headers: headers ?? (shadow || isServerWide ? false : 'draft'),
     maxEventLoopDelayMs: maxEventLoopDelayMs ?? (isGuard ? DEFAULT_MAX_DELAY_MS : Infinity),
   };

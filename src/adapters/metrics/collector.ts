@@ -1,6 +1,4 @@
 /**
- * Collects snapshots of the limiters whose metrics are exported.
- *
  * A limiter counts anyway, so exporting it costs nothing until it is read. The exception are limits that learn: they have
  * a limit for each key, and a listener is needed to know the keys and to count limits and calls in flight. No listener is
  * attached to other limiters.

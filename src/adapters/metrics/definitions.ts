@@ -1,6 +1,4 @@
 /**
- * The definitions of all metrics of a limiter, shared by all exporters.
- *
  * Names follow OpenTelemetry. Prometheus gets `sluice.decisions` as `sluice_decisions_total`, as if it came through
  * OpenTelemetry, so that queries and alerts are the same on both paths.
  */

@@ -1,5 +1,3 @@
-/** `sluice/metrics`: metrics of limiters for Prometheus, and log lines about calls that they limit. */
-
 export {
   type LimitingFields,
   type LimitingKind,

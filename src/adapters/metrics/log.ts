@@ -50,13 +50,13 @@ export interface LimitingFields extends Readonly<Record<LimitingKind, number>> {
   /** Whether the backend is available now, and why not. */
   readonly isAvailable?: boolean;
   readonly reason?: string;
-  /** What decides while it is unavailable. */
+  /** The fallback while the backend is unavailable. */
   readonly onUnavailable?: string;
   /** From the first event to the last. */
   readonly spanMs: Millis;
   /** The key of the last event; empty for availability. */
   readonly key: string;
-  /** Of the last decrease: the key's limit before and after it, why, and the calls a second that refusals have left. */
+  /** The key's limit before and after the last decrease, its cause, and the calls per second that refusals left. */
   readonly from?: number;
   readonly to?: number;
   readonly cause?: string;

@@ -1,6 +1,4 @@
 /**
- * Metrics of limiters in the Prometheus text format, and the encoder of that format.
- *
  *     const metrics = prometheus([api, sink]);
  *     server.get('/metrics', (_, reply) => reply.type(metrics.contentType).send(metrics.text()));
  *

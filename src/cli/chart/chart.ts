@@ -1,6 +1,4 @@
 /**
- * The data model of a chart, independent of its output: terminal.ts and svg.ts both draw a `Chart`.
- *
  * A series is a step function: a value holds until the next point, and `undefined` ends it. A curve is the
  * exception: its points are single measurements, joined by straight lines.
  */
@@ -27,7 +25,7 @@ export interface Axis {
   readonly to: number;
   /** A `log` axis gives every power of ten the same width, and still starts at 0. */
   readonly scale?: 'linear' | 'log';
-  /** Labels at values of its own, such as times of day; at most so many. */
+  /** Labels at values of its own, such as times of day; at most `maxTicks`. */
   readonly ticks?: (maxTicks: number) => number[];
   /** Default `formatShort`. */
   readonly format?: (value: number) => string;

@@ -1,9 +1,3 @@
-/**
- * SVG elements of charts: axes, grid, step lines, areas, escaped text.
- *
- * svg.ts stacks charts; the benchmark with real servers arranges small ones in two columns.
- */
-
 import {
   type Axis,
   type Chart,
@@ -27,7 +21,7 @@ const MUTED_COLOUR = '#5b6770';
 export const MUTED_FILL = `fill="${MUTED_COLOUR}"`;
 const MUTED_STROKE = `stroke="${MUTED_COLOUR}"`;
 const GRID_COLOUR = '#d9dfe5';
-/** Of a phase, behind a plot. */
+/** The background of a phase. */
 export const BAND_COLOUR = '#f3f5f7';
 /** Safe for colour-blind readers (after Okabe and Ito). */
 const LINE_COLOURS = ['#d55e00', '#0072b2', '#009e73', '#cc79a7', '#56b4e9', '#e69f00', '#5b6770'];

@@ -1,6 +1,4 @@
 /**
- * Draws charts as one SVG, one below the other.
- *
  *     title
  *     ┌ chart title                              legend ┐
  *     │ y label                                         │

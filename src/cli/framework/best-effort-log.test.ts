@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { bestEffortLog } from './best-effort-log.ts';
 
-/** A pipe that accepts so many bytes. */
+/** A pipe that accepts `capacity` bytes. */
 function createPipe() {
   const pipe = { capacity: Infinity, received: '' };
   const write = (bytes: Buffer): number => {

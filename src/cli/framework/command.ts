@@ -33,7 +33,7 @@ export interface Terminal {
 }
 
 export interface Command {
-  /** What `--help` prints: usage, options, an example to paste. */
+  /** The output of `--help`: usage, options, an example to paste. */
   readonly help: string;
   run(args: readonly string[], terminal: Terminal): number | Promise<number>;
 }

@@ -40,7 +40,7 @@ export const configFlags = (modules: readonly BackendModule[]) => ({
 export const backendFlags = (modules: readonly BackendModule[]) =>
   modules.flatMap(({ overrides = [] }) => overrides.flatMap(({ flag }) => flag ?? []));
 
-/** What environment and flags set, the flags last. */
+/** Settings of the environment and of flags, the flags last. */
 export const overridesOf = (
   flags: FlagValues<'rate' | 'burst'> & { readonly override?: boolean | undefined },
   modules: readonly BackendModule[],

@@ -41,7 +41,7 @@ export class CombinedFormat extends RangeFormat implements LineFormat {
   readonly name = 'combined';
   problem = '';
   readonly #time = new TimeReader();
-  /** What no key and no condition uses is not searched for. */
+  /** Fields that no key and no condition uses are not searched for. */
   #needsRequest = false;
   #needsRest = false;
 

@@ -20,7 +20,7 @@ import type { KeyTable } from './key-table.ts';
 export interface Decider {
   /** Times never decrease. */
   decide(id: number, at: Millis, cost: number): Decision;
-  /** What each limit decided; undefined for a single limit. */
+  /** The decisions of each limit; undefined for a single limit. */
   limitCounts?(): readonly LimitCounts[];
 }
 

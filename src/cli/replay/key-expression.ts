@@ -40,7 +40,7 @@ export function parseTemplate(text: string, flag: string): readonly Piece[] {
   return pieces;
 }
 
-/** What the lines of one log have in place of a template. */
+/** A template whose fields are those of the lines of one log. */
 export class KeyExpression {
   readonly #hasher: Hasher;
   readonly #pieces: readonly (string | readonly Field[])[];

@@ -128,7 +128,7 @@ export class KeyEvents {
 
 const sizeFor = (id: number, size: number): number => Math.max(size * 2, id + 1);
 
-/** The numbers of the keys with the highest counts, highest first; of equals the first seen. */
+/** The numbers of the keys with the highest counts, highest first; the first seen of equals. */
 export function topKeys(size: number, countOf: (id: number) => number, most: number): number[] {
   const ids: number[] = [];
   for (let id = 0; id < size; id++) if (countOf(id) > 0) ids.push(id);

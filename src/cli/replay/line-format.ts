@@ -11,7 +11,7 @@ import type { Millis } from '../../core/clock.ts';
 export interface Field {
   /** Its text as a binary key; undefined if the line has none. */
   text(): string | undefined;
-  /** Of a `RangeFormat`: the number of its range. */
+  /** The number of its range in a `RangeFormat`. */
   readonly range?: number;
 }
 

@@ -34,7 +34,7 @@ export class LineSplitter {
     this.#next = 0;
   }
 
-  /** No more bytes follow: what is left is the last line. */
+  /** No more bytes follow: the rest is the last line. */
   end(): void {
     this.#isEnded = true;
   }

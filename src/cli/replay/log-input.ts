@@ -1,9 +1,7 @@
 /**
- * One log: finds its format, and goes from call to call.
- *
  *     bytes ──▶ lines ──▶ format: time, fields ──▶ conditions ──▶ key, cost
  *
- * What is not a call is counted: blank lines, lines that cannot be read, lines that a condition leaves out, lines
+ * Lines without a call are counted: blank lines, lines that cannot be read, lines that a condition leaves out, lines
  * without a key.
  */
 
@@ -32,7 +30,7 @@ export interface LineOptions {
   readonly conditions: readonly Condition[];
 }
 
-/** What was read, over all logs. */
+/** Counts of lines and calls, over all logs. */
 export class LineCounts {
   lines = 0;
   blank = 0;
@@ -67,7 +65,7 @@ const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
 
 export class LogInput {
   readonly bytes: LogBytes;
-  /** Of the current call. */
+  /** The time of the current call. */
   at: Millis = 0;
   cost = 1;
   /** Number of its key. */

@@ -5,7 +5,7 @@ import { runCliAtAsync } from '../../../test/support/terminal.ts';
 const place = createTempDir();
 afterAll(() => place.remove());
 
-/** So many calls of each key at one instant. */
+/** A log with this number of calls for each key, at one instant. */
 const traffic = (calls: Readonly<Record<string, number>>): string =>
   place.file(
     `log-${++files}`,

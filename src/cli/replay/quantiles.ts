@@ -27,6 +27,5 @@ export class Quantiles {
   }
 }
 
-/** A quantile of sorted numbers. */
 export const quantileOf = (sorted: ArrayLike<number>, quantile: number): number =>
   sorted[Math.max(0, Math.ceil(quantile * sorted.length) - 1)] ?? 0;

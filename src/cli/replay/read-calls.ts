@@ -22,7 +22,6 @@ export interface ReadOptions extends LineOptions {
   readonly reorderMs: Millis;
 }
 
-/** What was read. */
 export interface ReadResult {
   readonly counts: LineCounts;
   readonly late: number;

@@ -75,7 +75,7 @@ export class Reorder {
       this.#releaseFirst();
   }
 
-  /** Of equal times, the call in order came first. */
+  /** Releases the earliest call; if two have the same time, the one in order. */
   #releaseFirst(): void {
     const head = this.#head;
     const behind = this.#behind.peek();

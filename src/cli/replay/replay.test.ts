@@ -17,7 +17,7 @@ afterAll(() => place.remove());
 const MONTHS = 'Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec'.split(' ');
 const START = Date.UTC(2026, 9, 10, 12);
 
-/** The time of an access log, at so many seconds after `START`. */
+/** The time in an access log, `seconds` after `START`. */
 function clf(seconds: number): string {
   const [date, time] = new Date(START + seconds * 1000).toISOString().split('T');
   const [year, month, day] = date.split('-');

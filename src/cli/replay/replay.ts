@@ -81,7 +81,7 @@ const FLAGS = {
   csv: SWITCH,
 };
 
-/** What decides the calls, and how a report names it. */
+/** The decider of the calls, with its title in the report. */
 interface Chosen {
   readonly title: string;
   readonly decider: Decider;

@@ -44,7 +44,7 @@ export interface ReplayReport extends SpanReport {
   readonly keys: number;
   readonly deniedKeys: number;
   readonly callsPerKey: { readonly p50: number; readonly p95: number; readonly max: number };
-  /** Of the keys that were denied at all: the share of their calls that was denied. */
+  /** Quantiles over the keys that were denied at all: the share of their calls that was denied. */
   readonly deniedShare?: { readonly p50: number; readonly p95: number };
   readonly retryAfterMs?: { readonly p50: number; readonly p95: number };
   readonly waitMs?: { readonly p50: number; readonly p95: number };

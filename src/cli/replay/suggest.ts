@@ -2,13 +2,13 @@
  * Finds a token bucket that would have throttled at most a share of the clients.
  *
  * A client is never denied if the burst is at least the highest level that its calls reach in a bucket which leaks at
- * the rate (the same bucket, seen from the other side):
+ * the rate:
  *
  *     level ← max(0, level − rate × time since its last call) + cost        burst needed = highest level
  *
  * One pass over the log computes the needed burst of every client at every candidate rate. At each rate, the burst is
- * the lowest that suffices for all but the given share of the clients. Of these pairs the suggestion is the one that
- * lets a single client make the fewest calls within a minute: burst + rate × 60 s. Of equals, fewer clients are throttled.
+ * the lowest that suffices for all but the given share of the clients. The suggestion is the pair of rate and burst that
+ * lets a single client make the fewest calls within a minute: burst + rate × 60 s; if equal, the one with fewer throttled clients.
  */
 
 import type { Millis } from '../../core/clock.ts';

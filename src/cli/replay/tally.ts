@@ -36,9 +36,9 @@ export class Tally {
   readonly calls = new CallTally();
   readonly denied = new KeyEvents();
   waited = 0;
-  /** Of denied calls: how long until one would be allowed. */
+  /** How long until a denied call would be allowed. */
   readonly retryAfterMs = new Quantiles();
-  /** Of calls that wait: how long. */
+  /** How long calls wait. */
   readonly waitMs = new Quantiles();
 
   add(id: number, at: Millis, decision: Decision): void {

@@ -162,7 +162,7 @@ function cutKey(key: string, most: number): string {
   return text.length > most ? `${text.slice(0, most - 1)}…` : text;
 }
 
-/** What a reader has to know before trusting the figures; goes to standard error. */
+/** Notes on lines that do not count and on the precision of the times, for standard error. */
 export function noteLines(lines: LinesReport, calls: CallTally): string[] {
   const { read, bad, problems, leftOut, withoutKey, ofFurtherKeys, late, furthestLateMs } = lines;
   const hidden = bad - problems.length;

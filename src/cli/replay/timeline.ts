@@ -48,7 +48,7 @@ export class Timeline {
     if (isDenied) this.#denied[n]++;
   }
 
-  /** The steps, joined until there are at most so many. */
+  /** The steps, joined until there are at most `most`. */
   steps(most: number): { readonly stepMs: Millis; readonly steps: readonly TimelineStep[] } {
     const copy = new Timeline(this.#zoneMs / 60_000);
     copy.#level = this.#level;

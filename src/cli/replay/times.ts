@@ -1,6 +1,4 @@
 /**
- * Reads the time of a log line, with its zone.
- *
  *     10/Oct/2000:13:55:36 -0700        nginx and Apache
  *     2000-10-10T13:55:36.123-07:00     ISO 8601; a space for the T, and a comma for the dot, are accepted
  *     971211336.123                     Unix time: seconds, or milliseconds, microseconds, nanoseconds by size

@@ -1,10 +1,3 @@
-/**
- * `sluice simulate adaptive`: rules of adaptive concurrency on simulated servers.
- *
- * Without a file it compares rules on a catalogue of servers (laboratory.ts). With a file it compares the adaptive limit
- * with expected ranges (adaptive-cases.ts).
- */
-
 import { DEFAULT_RULES, MAX_FIXED, RULE_NAMES } from '../../simulator/laboratory/rules.ts';
 import { SINK_CLASSES } from '../../simulator/laboratory/sink.ts';
 import {

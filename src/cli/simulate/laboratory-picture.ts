@@ -1,7 +1,4 @@
-/**
- * Draws rules on one sink over time: the limit beside the best fixed limit, the goodput, and refusals if the sink refuses.
- * Runs of the first seed.
- */
+/** Draws the runs of the first seed. */
 
 import { bestFixed, referenceRun } from '../../simulator/laboratory/best-fixed.ts';
 import { type Course, INTERVAL_MS } from '../../simulator/laboratory/recorder.ts';

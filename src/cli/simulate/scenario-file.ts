@@ -21,7 +21,7 @@ export function loadScenario(file: string): Scenario {
   return readLocated(source, source.value, nameOf(file));
 }
 
-/** The same scenario with another rule in its only limit. @throws {CommandError} */
+/** Loads a scenario with another rule in its only limit. @throws {CommandError} */
 export function loadScenarioWithRule(file: string, ruleText: string): Scenario {
   const source = parseFile(file);
   const rule = parse('--compare', ruleText).value;

@@ -9,7 +9,7 @@ import { countOf } from '../framework/command.ts';
 /** A run, its figures and its expectations. */
 export interface ScenarioReport {
   readonly run: ScenarioRun;
-  /** Of all clients together. */
+  /** Figures of all clients together. */
   readonly total: ScenarioFigures;
   readonly clients: readonly { readonly name: string; readonly figures: ScenarioFigures }[];
   readonly expectations: readonly CheckedExpectation[];

@@ -6,7 +6,7 @@ import { formatFigure, rangeText, type ScenarioReport, subjectOf } from './scena
 /** Runs of one scenario. */
 export const MAX_SEEDS = 1000;
 
-/** What one seed gave. The run itself is not kept: it holds every decision. */
+/** The expectations of one seed. The run itself is not kept: it holds every decision. */
 export interface SeedResult {
   readonly seed: number;
   readonly expectations: readonly CheckedExpectation[];

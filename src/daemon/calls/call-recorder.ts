@@ -32,7 +32,7 @@ interface CalledKey {
   readonly error?: number;
 }
 
-/** What counts a call: a limit, or the list or command that decides it. */
+/** A limit that counts a call by key, or the list or command that decides it. */
 export interface CallSource {
   readonly id: string;
   /** Undefined: `id` is the name of a limit. */
@@ -51,7 +51,7 @@ const BATCH_SIZE = 64;
 /** A key with samples. A class, so that V8 writes its number in place. */
 class SampledKey {
   readonly key: string;
-  /** Of the estimate. */
+  /** Variance of the estimated count. */
   variance: number;
 
   constructor(key: string, variance: number) {

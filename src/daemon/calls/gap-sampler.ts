@@ -1,18 +1,18 @@
 /**
- * Selects one call in so many at random, and says how many calls it stands for.
+ * Samples calls at random: one in `meanGap` on average. Each sample is weighted with the calls that it stands for.
  *
  *     calls    · · · ● · ● · · · · · ● · ·        a gap is drawn after every sample
  *              └─ 4 ─┘ 2 └──── 6 ────┘            geometric: each call has the same probability, 1 / mean gap
  *
  * A call costs a decrement. Gaps are random, because every n-th call of periodic traffic may be of the same key. The mean gap
- * follows the rate of calls, so that samples have a bound a second: few calls are all counted. A sample weighs the mean
+ * follows the rate of calls, so that the samples per second are bounded: few calls are all counted. A sample weighs the mean
  * gap of its draw, so weights add up to the calls without bias, also while the mean gap changes.
  */
 
 import type { Millis } from '../../core/clock.ts';
 import type { Random } from '../../core/random.ts';
 
-/** About so many samples a second: 50,000 to 100,000 in the last 10 to 20 s, and 0.1 % of a core. */
+/** Target rate of samples: 50,000 to 100,000 in the last 10 to 20 s, and 0.1 % of a core. */
 export const SAMPLES_PER_SECOND = 5000;
 
 const MAX_MEAN_GAP = 2 ** 20;

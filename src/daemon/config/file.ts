@@ -144,7 +144,7 @@ export function* loadConfigInSteps(
   return yield* readText(file, text, overrides, modules);
 }
 
-/** The same for the text of a file. */
+/** `loadConfig` with the text of the file. */
 export const parseConfigText = (
   file: string,
   text: string,
@@ -206,7 +206,7 @@ function* buildConfig(
   return { problems };
 }
 
-/** Variables and flags that weaken the files, each with both places; a flag replaces a variable. */
+/** Errors about variables and flags that weaken the files, each with both places; a flag replaces a variable. */
 function weakenings(sources: MergedConfig, overrides: readonly ConfigOverride[]): string[] {
   const byField = new Map(overrides.map((override) => [override.path.join('.'), override]));
   return [...byField].flatMap(([field, override]) => {
@@ -219,7 +219,7 @@ function weakenings(sources: MergedConfig, overrides: readonly ConfigOverride[])
   });
 }
 
-/** What the override would weaken; undefined: nothing. A file without `listen` says nothing about listeners. */
+/** Says what the override would weaken; undefined: nothing. A file without `listen` says nothing about listeners. */
 function weakenedBy(
   { path: [section, field], value }: ConfigOverride,
   file: unknown,
@@ -251,13 +251,13 @@ function addressesOf(value: unknown): readonly ListenAddress[] | undefined {
   }
 }
 
-/** What only a file can say of an address. */
+/** The protection of an address that no override can set: TLS, or the mode of a socket file. */
 function guardOf(listen: ListenAddress): string {
   if (listen.kind === 'tcp') return listen.tls ? ' with TLS' : '';
   return listen.mode === undefined ? '' : ' with a mode';
 }
 
-/** True if all hosts that can connect to one address can connect to the other. Of two interfaces that is not known. */
+/** True if all hosts that can connect to one address can connect to the other; false for two different interfaces. */
 function isCoveredBy(one: ListenAddress, other: ListenAddress): boolean {
   const isSame = one.kind === 'tcp' && other.kind === 'tcp' && one.host === other.host;
   const level = openness(one);

@@ -29,7 +29,7 @@ import {
 export interface Position {
   readonly source: ConfigSource;
   readonly offset: number;
-  /** Of the file among those merged. */
+  /** Position of the file among those merged; 0: the main file. */
   readonly order: number;
 }
 

@@ -1,4 +1,4 @@
-/** Of the limits that match a key the most specific one applies, and with it all that have `always`. */
+/** The most specific limit that matches a key applies, and with it all matching limits that have `always`. */
 
 import type {
   AnyBackendFactory,
@@ -35,9 +35,9 @@ export interface LimitConfig {
   readonly per: 'key' | 'limit';
   /** Counts and reports, but never denies. */
   readonly shadow: boolean;
-  /** Whether HTTP responses show its name and what is left. */
+  /** Whether HTTP responses show its name and `remaining`. */
   readonly expose: boolean;
-  /** What is done with checks that are shed; undefined: `overload.fail` says it. */
+  /** The fail mode for checks that are shed; undefined: that of `overload.fail`. */
   readonly overload?: FailMode | undefined;
   /** The order of its waiting calls. Default fifo. */
   readonly queue?: 'fifo' | 'fair';
@@ -57,7 +57,7 @@ export interface BackendSections {
   readonly sections: ReadonlyMap<string, BackendSection | undefined>;
 }
 
-/** What a limit may refer to: sections of backends, files with patterns, and plans. */
+/** The sections that a limit may refer to: backends, pattern files, and plans. */
 export interface LimitsContext extends BackendSections {
   readonly readLines?: ReadLines | undefined;
   /** The section `plans`, as it was written. */

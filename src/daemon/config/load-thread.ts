@@ -26,7 +26,6 @@ const DEADLINE_MS: Millis = 300_000;
 
 const MAX_SMALL_BYTES = 1024;
 
-/** What the thread loads. */
 export interface LoadTask {
   readonly file: string | undefined;
   readonly overrides: readonly ConfigOverride[];
@@ -35,7 +34,7 @@ export interface LoadTask {
 type Problems = { readonly problems: readonly string[] };
 type Loaded = { readonly plain: PlainConfig; readonly lists: ListsData } | Problems;
 
-/** What the thread sends, the next part for each message that it gets; after the last part the lists. */
+/** The messages of the thread: one part for each message that it gets, then the lists. */
 export type LoadReply = { readonly part: PlainPart } | { readonly lists: ListsData } | Problems;
 
 /** `loadConfig` for a reload: without a pause, with the backends of this package. */

@@ -44,7 +44,7 @@ interface Split {
   readonly size: number;
 }
 
-/** What stays of an object or list with its large members emptied; their entries go into later parts. */
+/** Moves the entries of large objects and lists into `parts`; returns those that stay in the container. */
 function splitEntries(container: object, path: PlainPart['path'], parts: PlainPart[]): Split {
   const isList = Array.isArray(container);
   const entries: Entry[] = [];

@@ -21,7 +21,6 @@ export interface PlansByKeyData {
   readonly byKey: PackedMapData;
 }
 
-/** The plan of each key that has one. */
 export class PlansByKey {
   readonly #names: readonly string[];
   /** Positions in the names. */

@@ -1,6 +1,4 @@
 /**
- * Validates a configuration.
- *
  * Every section is read even if another one has mistakes, so that one run reports all of them. Defaults suit one
  * machine. An empty configuration listens on loopback only. It has one limit: for every key a token bucket with a rate
  * of 1/s and a burst of 10.
@@ -37,13 +35,13 @@ export interface Bounds {
   /** Bytes of a key. */
   readonly maxKey: number;
   readonly maxBody: number;
-  /** Keys of CL.THROTTLE; undefined: as the memory has room for. */
+  /** Keys of CL.THROTTLE; undefined: as many as fit into memory. */
   readonly maxThrottleKeys: number | undefined;
   /** The longest time that a burst of CL.THROTTLE takes to earn. */
   readonly maxThrottleMs: Millis;
-  /** A client that does not read its replies, or send a whole HTTP request, for so long is disconnected. */
+  /** Time after which a client is disconnected that does not read its replies, or send a whole HTTP request. */
   readonly slowMs: Millis;
-  /** A client that sends nothing for so long is disconnected; Infinity: no bound. */
+  /** Time after which a client that sends nothing is disconnected; Infinity: no bound. */
   readonly idleMs: Millis;
   /** How long a stopping daemon waits for clients that are still connected. */
   readonly drainMs: Millis;

@@ -12,7 +12,7 @@ import type { RuleOptions } from './rule.ts';
 /** A longer description becomes the kind of the rule and a hash. */
 const MAX_DESCRIPTION_CHARS = 48;
 
-/** Options whose value speaks for itself. */
+/** Options that are shown without their name. */
 const UNNAMED_OPTIONS = ['rate', 'every'];
 
 export function describeRule({ limit, ...bounds }: RuleOptions): string {

@@ -1,6 +1,4 @@
 /**
- * Finds the position of a field in a YAML file, so that an error can point at it.
- *
  * A field is named as in an error (`limits.api.overrides[3].bucket.rate`). A field that was left out has the position
  * of the nearest enclosing field that was written.
  */

@@ -17,7 +17,6 @@ export interface ConfigSource {
   readonly document: Document.Parsed;
 }
 
-/** A file and its value. */
 export interface ParsedSource extends ConfigSource {
   readonly value: unknown;
 }

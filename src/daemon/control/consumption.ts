@@ -1,18 +1,18 @@
 /**
- * Takes what a key has consumed along from one limiter to another, when an override begins or ends.
+ * Copies the consumption of a key from one limiter to another, when an override begins or ends.
  *
  *     both in this process, same kind of rule    the state is converted
- *     otherwise                                  the cost that the other one lacks is taken there
+ *     otherwise                                  the cost that the other limiter lacks is taken there
  *
- * Of what both know of the key, the larger consumption stays: neither a begin nor an end grants a fresh burst. The
- * other limiter is empty at most, not in debt. Calls in flight are not moved: they settle where they began.
+ * If both have counted the key, the larger consumption stays: neither a begin nor an end grants a fresh burst. The
+ * other limiter is empty at most, not in debt. Calls in flight are not copied: the limiter that admitted them settles them.
  */
 
 import { createLimiter } from '../../limiter/limiter.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import { isConcurrencyLimit, type LimiterEntry } from '../router/limiter-registry.ts';
 
-/** Done at once unless a limiter is remote. */
+/** Returns a promise if a limiter is remote, or the rules differ in kind. */
 export function copyConsumption(
   key: string,
   from: LimiterEntry,

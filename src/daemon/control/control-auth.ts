@@ -20,7 +20,7 @@ export interface OperatorKey {
   verify(signed: string): string | undefined;
 }
 
-/** What decides which controls are shared with peers. */
+/** Decides which controls are shared with peers. */
 export interface SharingRules {
   /** Undefined without an admin token: no controls are shared. */
   readonly operator: () => OperatorKey | undefined;

@@ -7,7 +7,7 @@
  *     0c5d3e01 {"at":…,"records":[…]}⏎     appended: what has changed since
  *     77b1                                 a write that a crash has interrupted: ignored
  *
- * Of several records with the same id the last one counts. `at` never goes back, so it tells whether a snapshot is later.
+ * The last one of several records with the same id counts. `at` never goes back, so it tells whether a snapshot is later.
  */
 
 import type { FileHandle } from 'node:fs/promises';
@@ -113,7 +113,6 @@ const encodeLine = (value: object): string => {
 
 const checksum = (text: string | Buffer): string => crc32(text).toString(16).padStart(8, '0');
 
-/** What a file has. */
 export interface StoredControls {
   /** Instant of the last change. */
   readonly at: Millis;

@@ -30,7 +30,7 @@ const RETRY_MS: Millis = 5000;
 /** Changes that wait for a write in progress. If there are more, the whole file is written. */
 const MAX_PENDING = 10_000;
 
-/** Resets that the last snapshot does not contain. Of more, the oldest are dropped. */
+/** Resets that the last snapshot does not contain. Beyond this the oldest are dropped. */
 const MAX_RESETS = 10_000;
 
 const SAVED: SaveResult = { isSaved: true };
@@ -54,13 +54,13 @@ export class ControlJournal {
   readonly #context: JournalContext;
   #file: ControlFile | undefined;
   readonly #pending = new Map<string, ControlRecord>();
-  /** The file is not known to have everything but what is pending. */
+  /** True if the file may lack changes that are not pending. */
   #isIncomplete = false;
-  /** Since the last snapshot: it still has what they forgot. By id, each with the instant of this clock. */
+  /** Resets since the last snapshot, which still has what they forgot, by id. Their `setAt` is an instant of this clock. */
   readonly #resets = new Map<string, ControlRecord>();
   /** Instant of the last write; never goes back. */
   #at: Millis = 0;
-  /** A write that has not begun: what is pending by then is part of it. */
+  /** A write that has not begun: it includes all changes that are pending when it begins. */
   #next: Promise<SaveResult> | undefined;
   #last: Promise<SaveResult> = Promise.resolve(SAVED);
   #cancelRetry = (): void => {};
@@ -109,7 +109,7 @@ export class ControlJournal {
     void this.#flush();
   }
 
-  /** Resolves when everything that was added is on disk, or is not; tries again what has failed. */
+  /** Resolves when the write of all added changes has succeeded or failed; repeats a failed write. */
   async saved(): Promise<SaveResult> {
     if (!this.#file) return NO_FILE;
     const writing = this.#next ?? (this.#isIncomplete ? this.#flush() : this.#last);
@@ -117,12 +117,12 @@ export class ControlJournal {
     return unsaved(`the disk has not confirmed it within ${MAX_WAIT_MS} ms`);
   }
 
-  /** A snapshot of this instant is written: it has forgotten what resets before it forgot. */
+  /** Drops resets before this instant: the snapshot that was written has forgotten their consumption. */
   onSnapshot(savedAt: Millis): void {
     for (const [id, { setAt }] of this.#resets) if (setAt < savedAt) this.#resets.delete(id);
   }
 
-  /** The last write. */
+  /** Waits for the last write. */
   async close(): Promise<void> {
     const result = await this.saved();
     this.#cancelRetry();

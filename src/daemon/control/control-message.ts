@@ -22,7 +22,7 @@ interface ControlMessage {
   readonly taken: number;
 }
 
-/** Records from an index on as messages, at most so many. Records that are too long, or not for peers, are left out. */
+/** Encodes records from an index on, as at most `most` messages. Leaves out records that are too long, or not for peers. */
 export function messagesOf(
   records: readonly ControlRecord[],
   rules: SharingRules,

@@ -5,7 +5,7 @@
  *     override  the key has another rule in one limit
  *     reset     the consumption of the key was forgotten; kept for a while so that peers learn of it
  *
- * Of two records with the same id the one that was set later wins. A daemon that replaces or removes a record gives the
+ * The later one of two records with the same id wins. A daemon that replaces or removes a record gives the
  * new one a later time, also if its clock is behind that of the daemon that set it. Ends are on the clock of the daemon
  * that has the record (`control-message.ts`). A removal is a record too, until the removed control would have ended. So an
  * older copy, as of a daemon that was down, cannot restore it. The same holds for a control that replaced a longer one.
@@ -52,7 +52,7 @@ const MAX_DURATION_MS: Millis = 366 * 24 * 3_600_000;
 const MAX_NOTE_CHARS = 200;
 const MAX_KEY_CHARS = 1000;
 
-/** What a control is about. */
+/** The key or pattern of a control. */
 export type ControlKey = Pick<ControlRecord, 'key' | 'isBinary'>;
 export type ControlId = ControlKey & Pick<ControlRecord, 'kind' | 'limit'>;
 
@@ -86,7 +86,7 @@ export const withinMaxDuration = (record: ControlRecord, now: Millis): ControlRe
 export const binaryKeyOf = ({ key, isBinary }: ControlKey): string =>
   isBinary ? key : toBinaryKey(key);
 
-/** The key that limits count it under: of an IPv6 address, its network. */
+/** The key that limits count it under: the network of an IPv6 address. */
 export function countedKeyOf(
   record: ControlKey,
   router: Pick<Router, 'countedKey'> | undefined,
@@ -118,7 +118,7 @@ const bytesPattern = (key: string): Pattern => ({
   matches: (candidate) => candidate === key,
 });
 
-/** What a ban of a pattern does, for replies; undefined if it bans one key or one address. */
+/** Describes the effect of a ban of a pattern, for replies; undefined if it bans one key or one address. */
 export function patternNoteOf(record: ControlRecord): string | undefined {
   const { kind, key, isBinary } = record;
   if (kind !== 'ban' || isBinary) return undefined;

@@ -165,7 +165,7 @@ async function fleetOfNodes(count: number, loss = 0) {
     for (const record of set) daemon.known.set(record.key, record);
     daemon.sharing.send(set);
   };
-  /** How long it takes until all daemons have so many controls. */
+  /** Time until all daemons have this number of controls. */
   const msUntilAllHave = async (controls: number): Promise<number> => {
     const startedAt = clock.now();
     while (daemons.some(({ known }) => known.size < controls)) {

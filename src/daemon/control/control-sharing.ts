@@ -1,6 +1,4 @@
 /**
- * Shares controls with the other daemons of a fleet.
- *
  *     this daemon joins ──▶ gets all of a peer before it listens (control-transfer.ts)
  *     set here ──▶ sent at once
  *     a peer is back after a silence ──▶ gets what was set meanwhile, and so does this daemon

@@ -26,7 +26,7 @@ import {
 /** More keys than this belong into the configuration. */
 export const MAX_CONTROLS = 10_000;
 
-/** Removals, and as many resets. Of more, those with the earliest end are dropped: an old copy can bring these controls back. */
+/** Removals, and as many resets. Beyond this the first to end are dropped: an old copy can restore these controls. */
 export const MAX_PASSING = 10_000;
 
 /** Records that are dropped together, as finding them means sorting all. */
@@ -42,7 +42,7 @@ interface Ban {
 
 /** Called with each record that took effect, and each that ended. */
 export interface ControlListener {
-  /** `replaced` has not ended by itself. */
+  /** `replaced`: a control with the same id that was in effect. */
   onSet(record: ControlRecord, replaced: ControlRecord | undefined): void;
   onEnd(record: ControlRecord): void;
   /** After one or more of them; with the binary key of a ban if that is all that has changed. */
@@ -52,9 +52,9 @@ export interface ControlListener {
 export class ControlTable {
   readonly #clock: Clock;
   readonly #listener: ControlListener;
-  /** In effect. */
+  /** Controls in effect. */
   readonly #records = new Map<string, ControlRecord>();
-  /** For peers, and against older copies of what was removed. Resets are few and short: removals do not displace them. */
+  /** Removals and resets, for peers and against older copies. Resets are few and short: removals do not displace them. */
   readonly #passing = {
     removals: new Map<string, ControlRecord>(),
     resets: new Map<string, ControlRecord>(),
@@ -62,7 +62,7 @@ export class ControlTable {
   readonly #bansByKey = new Map<string, Ban>();
   readonly #bansByPattern = new Map<string, Ban>();
   #patternIndexes: { all?: PatternIndex<Ban>; own?: PatternIndex<Ban> } = {};
-  /** By limit and binary key. */
+  /** Overrides by limit and binary key. */
   readonly #overrides = new Map<string, ControlRecord>();
   #cancelExpiry = (): void => {};
   #expiryAt: Millis = Infinity;
@@ -95,12 +95,12 @@ export class ControlTable {
     return [...this.#records.values()];
   }
 
-  /** The record with the same id, removals included. */
+  /** The record with this id, removals included. */
   recordOf(record: ControlId): ControlRecord | undefined {
     return this.find(record) ?? this.#passingOf(record).get(idOf(record));
   }
 
-  /** The same if it is in effect. */
+  /** The control with this id, if it is in effect. */
   find(record: ControlId): ControlRecord | undefined {
     return this.#records.get(idOf(record));
   }

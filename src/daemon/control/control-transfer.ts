@@ -14,7 +14,7 @@
  * A cursor is the time at which a record was set, so it stays valid when controls change: those come later in the order.
  *
  * The daemon that has run longest is the source. One that is joining itself has perhaps not all, so another follows. Peers
- * that are back are all asked, up to a number: each may have been cut off from the others.
+ * that are back all get a request, up to a number: each may have been cut off from the others.
  */
 
 import type { FleetChannel } from '../../backends/daemon-backend.ts';
@@ -34,12 +34,12 @@ const PAGES_PER_REQUEST = 16;
 /** Pages that are noted while one before them is missing. */
 const MAX_PAGES_AHEAD = 64;
 
-/** Daemons that are asked, one after the other. */
+/** Daemons that get a request, one after the other. */
 const MAX_SOURCES = 3;
 
 /**
- * Controls that were set so long before a silence are requested too: a peer counts as alive for some seconds after its
- * last datagram, and clocks of hosts differ.
+ * Controls are also requested if they were set within this time before a silence: a peer counts as alive for some
+ * seconds after its last datagram, and clocks of hosts differ.
  */
 const SINCE_MARGIN_MS: Millis = 300_000;
 

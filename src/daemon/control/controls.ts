@@ -2,7 +2,7 @@
  * Bans, overrides and resets that operators set at run time, over any protocol.
  *
  *     HTTP, RESP ──▶ Controls ──▶ ControlTable ──▶ routes: banned, or another limiter for the key
- *     snapshot, peers ──▶ merge ──────┤
+ *                                     ├──▶ OverrideLimiters: the key's consumption is copied
  *                                     ├──▶ OverrideLimiters: the key's consumption is taken along
  *                                     └──▶ journal: every change to disk
  */
@@ -43,7 +43,7 @@ import { PeerControlLog } from './peer-control-log.ts';
 /** The fields of a request, as parsed from a query, a form, JSON or RESP. */
 export type ControlFields = Readonly<Record<string, unknown>>;
 
-/** How long peers can learn of a reset. A daemon that is away for longer keeps the consumption it knows. */
+/** How long peers can learn of a reset. A daemon that is unavailable for longer keeps the consumption it knows. */
 const RESET_SHARED_MS: Millis = 30_000;
 
 /** The peer that has sent records, and why they are rejected, if they are. */
@@ -258,7 +258,7 @@ export class Controls implements RouteControls {
     return this.#put(resets.filter(({ until }) => until - RESET_SHARED_MS >= this.#startedAt));
   }
 
-  /** Takes over records that are all there are: other controls end. */
+  /** Replaces all controls by those of the records. */
   replace(records: readonly ControlRecord[]): void {
     const now = this.#context.clock.now();
     const inEffect = records.filter(({ isRemoved, until }) => !isRemoved && until > now);
@@ -367,14 +367,14 @@ export class Controls implements RouteControls {
     return newer;
   }
 
-  /** Later than any before, also within a millisecond, and than a record of a peer whose clock is ahead. */
+  /** The time of a new record: later than all before, also within a millisecond, or of a peer whose clock is ahead. */
   #nextSetAt(knownSetAt = 0): Millis {
     const least = Math.max(this.#lastSetAt, knownSetAt) + 0.001;
     this.#lastSetAt = Math.max(this.#context.clock.now(), least);
     return this.#lastSetAt;
   }
 
-  /** Why a record has no place here, such as one for a limit that this daemon does not have. */
+  /** Why this daemon rejects a record, such as one for a limit that it does not have. */
   #problemOf(record: ControlRecord): string | undefined {
     const { kind, limit, rule, isRemoved, isFromPeer } = record;
     try {

@@ -45,9 +45,9 @@ export class OverrideLimiters {
   #hasEnded = false;
   /** Plans that requests have named under an override, by its id: at most those of its limit. */
   readonly #namedPlans = new Map<string, Set<string>>();
-  /** Consumption on its way to or from a remote limiter. */
+  /** Copies of consumption to or from a remote limiter. */
   readonly #copies = new PendingSet();
-  /** Why consumption was not taken along, by the override that was set. */
+  /** Why consumption was not copied, by the override that was set. */
   readonly #copyProblems = new WeakMap<ControlRecord, Promise<readonly string[]>>();
 
   constructor(context: OverrideContext, router: () => Router | undefined) {
@@ -71,7 +71,7 @@ export class OverrideLimiters {
     );
   }
 
-  /** The key takes what it has consumed along to the limiter of its override, from the override before if there is one. */
+  /** Copies the key's consumption to the limiter of its override, from the configured limiters and a replaced override. */
   begin(record: ControlRecord, replaced: ControlRecord | undefined): void {
     const limit = this.limitOf(record);
     if (!limit) return;
@@ -95,7 +95,7 @@ export class OverrideLimiters {
     this.#namedPlans.delete(idOf(record));
     if (!limit) return;
     const isShared = countedKeyOf(record, this.#router()) !== binaryKeyOf(record);
-    // What one address of a network consumed under its override is not the consumption of all.
+    // The consumption of one address under its override is not that of its network.
     const followers = isShared
       ? []
       : this.#configuredEntries(limit, record, this.#usedPlans(limit, record, named));
@@ -120,12 +120,12 @@ export class OverrideLimiters {
     this.#context.onLimitersChanged?.();
   }
 
-  /** Why consumption was not taken along to an override that was just set. */
+  /** Why consumption was not copied to an override that was just set. */
   async problemsOf(record: ControlRecord): Promise<readonly string[]> {
     return (await this.#copyProblems.get(record)) ?? [];
   }
 
-  /** Resolves when no consumption is on its way. */
+  /** Resolves when all copies have ended. */
   copied(): Promise<void> {
     return this.#copies.drained();
   }
@@ -172,7 +172,7 @@ export class OverrideLimiters {
     });
   }
 
-  /** The limiters that the configuration has for the key: of its own rule, and of these plans. */
+  /** The limiters that the configuration has for the key: that of its own rule, and those of these plans. */
   #configuredEntries(
     { name }: LimitConfig,
     record: ControlKey,

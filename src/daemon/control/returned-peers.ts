@@ -5,24 +5,24 @@
 
 import type { Millis } from '../../core/clock.ts';
 
-/** Peers that are remembered; of more, those seen first are forgotten. */
+/** Peers that are remembered; beyond this, those seen least recently are forgotten. */
 const MAX_PEERS = 4096;
 
 /** A peer that is not listed for this long was silent. It is looked for every second. */
 const MIN_SILENCE_MS: Millis = 3000;
 
 export class ReturnedPeers {
-  /** By id, those that are alive last. */
+  /** When each peer was last alive, by id; the most recent last. */
   readonly #seenAt = new Map<number, Millis>();
   readonly #silentSince = new Map<number, Millis>();
-  /** Those that have sent controls. Other nodes of the fleet are perhaps no daemons. */
+  /** Peers that have sent controls. Other nodes of the fleet are perhaps no daemons. */
   readonly #daemons = new Set<number>();
 
   get isEmpty(): boolean {
     return this.#silentSince.size === 0;
   }
 
-  /** To be called with the peers that are alive, every second. */
+  /** To be called every second with the peers that are alive. */
   update(alive: readonly number[], now: Millis): void {
     for (const id of alive) {
       const seenAt = this.#seenAt.get(id) ?? now;

@@ -53,7 +53,7 @@ export class DenialLog {
     this.#sources = sources;
   }
 
-  /** Logs at this interval from now on, with up to so many keys per line; Infinity: not at all. */
+  /** Logs at this interval from now on, with at most `maxKeys` keys per line; Infinity: never. */
   configure(everyMs: Millis, maxKeys = 0): void {
     this.#maxKeys = maxKeys;
     if (everyMs === this.#everyMs) return;

@@ -3,8 +3,8 @@
  *
  *     router ──▶ record ──▶ DeniedKeys of the limit ──▶ /top, /denials, /feed, the denial log
  *
- * An allowed call does not come here. A denied one is counted by the key's hash. Memory has a bound whatever clients
- * send: so many sources, each with so many keys, each cut to a length. Nothing is written to disk.
+ * Allowed calls do not come here. A denied one is counted by the key's hash. Memory is bounded whatever clients send:
+ * by the number of sources, the keys of each, and the length of a key. Nothing is written to disk.
  */
 
 import { type Clock, type Millis, systemClock } from '../../core/clock.ts';
@@ -15,10 +15,10 @@ import type { Span } from '../key-counts/span-counts.ts';
 import { toKeyText } from '../keys/binary-key.ts';
 import { type Denial, DeniedKeys, type RecentDenial } from './denied-keys.ts';
 
-/** What denies calls. `shadow`: a limit that would have denied the call. */
+/** The source of a denial. `shadow`: a limit that would have denied the call. */
 export type DeniedBy = SourceName;
 
-/** A key and what refused it. */
+/** A denied call: its key, with the hash, and its cost. */
 interface Refused extends KeyHash {
   readonly key: string;
   readonly cost: number;
@@ -77,7 +77,7 @@ export interface ThrottledKey extends DeniedBy {
   readonly denied: number;
 }
 
-/** A key without a denial for so long is no longer throttled. Entries cover 10 s. */
+/** A key without a denial for this time is no longer throttled. Entries cover 10 s. */
 const THROTTLED_GAP_MS: Millis = 20_000;
 
 export interface DenialQuery {
@@ -125,14 +125,14 @@ export class DenialRecorder {
       );
   }
 
-  /** A denial by a local limit that counts by this key. */
+  /** Records a denial by a local limit that counts by this key. */
   recordLocal(limiter: Inspectable, refused: Refused, decision: Decision): void {
     this.record(limiter.name, undefined, refused, decision, limiter, refused.key);
   }
 
   /**
-   * Any other denial. `about` undefined: `id` is the name of a limit. `limiter` says what `limiterKey` has left; a
-   * remote one is read once for each entry, of which so many begin in a second.
+   * Records any other denial. `about` undefined: `id` is the name of a limit. `limiter` knows what `limiterKey` has
+   * left; a remote one is read once for each entry, and entries begin at a bounded rate.
    */
   record(
     id: string,
@@ -274,6 +274,6 @@ const viewOf = (about: DeniedBy, { first, lastAt, denied }: RecentDenial): Denia
   }),
 });
 
-/** Of the limit itself, or of one of its overrides. */
+/** True for the limit itself, and for one of its overrides. */
 const isOfLimit = ({ limit = '' }: DeniedBy, name: string): boolean =>
   limit === name || limit.startsWith(`${name}[`);

@@ -17,7 +17,7 @@ import { SpanCounts } from '../key-counts/span-counts.ts';
 /** Recent denials of one limit; with one denied key they reach back for more than an hour. */
 const MAX_RECENT = 512;
 
-/** Entries begin at most so often, and 256 at once: at least 12 s of a flood of different keys stay visible. */
+/** Entries begin at this interval, in bursts of up to 256: at least 12 s of a flood of different keys stay visible. */
 const ENTRY_INTERVAL_MS: Millis = 50;
 const ENTRY_TOLERANCE_MS: Millis = 255 * ENTRY_INTERVAL_MS;
 
@@ -34,7 +34,7 @@ export interface Denial extends KeyHash {
   readonly cost: number;
   /** The rule that refused, of a limit with several. */
   readonly rule: string | undefined;
-  /** What was left; undefined if nothing is counted, or until a remote backend has replied. */
+  /** `remaining` at the denial; undefined if nothing is counted, or until a remote backend has replied. */
   remaining: number | undefined;
   retryAfterMs: Millis;
 }
@@ -75,7 +75,7 @@ interface DeniedKey {
   readonly recent: RecentDenial | undefined;
 }
 
-/** What the caller adds to a denial that was just counted. */
+/** The method that the caller has to call after `count`: none, `setName` or `setDetails`. */
 export type Wanted = 'nothing' | 'name' | 'details';
 
 export class DeniedKeys {
@@ -89,7 +89,7 @@ export class DeniedKeys {
   /** When the next entry is due, as in GCRA. */
   #entryDueAt: Millis = Number.NEGATIVE_INFINITY;
 
-  /** Counts a denial by a rule. Unless nothing is wanted, `setName` or `setDetails` is to follow. */
+  /** Counts a denial by a rule. */
   count(low: number, high: number, now: Millis, rule: string | undefined): Wanted {
     this.lastAt = now;
     const slot = this.counts.add(low, high, now);

@@ -51,7 +51,7 @@ export async function tryWriting(file: string): Promise<void> {
   await unlink(trial);
 }
 
-/** What a system or a file system answers that cannot sync a folder: its renames are as safe as they can be. */
+/** Error codes if the system or the file system cannot sync a folder: its renames are as safe as they can be. */
 const CANNOT_SYNC = ['EISDIR', 'EPERM', 'EACCES', 'EINVAL', 'ENOTSUP'];
 
 /** Without it, a power loss may undo the rename. */
@@ -68,7 +68,7 @@ async function syncFolderOf(file: string): Promise<void> {
 const APPEND_FLAGS =
   constants.O_WRONLY | constants.O_APPEND | constants.O_NONBLOCK | constants.O_NOFOLLOW;
 
-/** What the system answers if there is no file, a link, a pipe or a socket. */
+/** Error codes if there is no file, or if it is a link, a pipe or a socket. */
 const NO_OWN_FILE = ['ENOENT', 'ELOOP', 'ENXIO'];
 
 /**

@@ -47,7 +47,7 @@ export interface BusyKeySources {
   readonly denials: DenialRecorder;
 }
 
-/** Which keys use most of their limits; those of all keys looked at come first in `highest`, by limit. */
+/** The keys that use most of their limits. */
 export interface BusyKeys {
   readonly nearest: readonly KeyUse[];
   /** The highest use by the name of the limit, without its overrides. */

@@ -3,8 +3,8 @@
  *
  *     every 5 s:  counters of each limit ──▶ difference to the sample before ──▶ rings of typed arrays (`series.ts`)
  *
- * Decisions do not come here: a sample reads counters that exist anyway. Memory has a bound: so many limits, each with so
- * many samples. Further limits are part of the total only.
+ * Decisions do not come here: a sample reads counters that exist anyway. Memory is bounded by the number of limits and
+ * the samples of each. Further limits are part of the total only.
  */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
@@ -19,7 +19,7 @@ import { MAX_SAMPLES, type Sample, Series } from './series.ts';
 
 const INTERVAL_MS: Millis = 5000;
 
-/** Limits with a history of their own: 2.3 MB. */
+/** Limits with a history of their own: 2.3 MB together. */
 const MAX_HISTORY_LIMITS = 100;
 
 /** The one key of a limit with `per: limit`. */
@@ -168,7 +168,7 @@ export class History {
     history.now = { ...NOW, ...(learnt && { learntKey: learnt.key }) };
   }
 
-  /** Of a limit with a state for each key, that of the key with most calls in flight. */
+  /** The key with most calls in flight; all keys as one for a limit with `per: limit`. */
   #learntOf(limiter: AnyLimiter, shared: Inspection | undefined): LearntKey | undefined {
     const known = this.#context.learntKeys(limiter);
     if (shared && known.length > 0) return { key: ALL_KEYS, ...shared };

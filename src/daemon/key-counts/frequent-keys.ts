@@ -40,7 +40,7 @@ export interface FrequentKey<T> {
 const firstOf = <T>(own: T): T => own;
 
 export class FrequentKeys<T> {
-  /** Of all keys together, tracked or not. */
+  /** The sum of all counts, of keys that are tracked or not. */
   total = 0;
   readonly #lows = new Int32Array(SLOTS);
   readonly #highs = new Int32Array(SLOTS);
@@ -50,7 +50,7 @@ export class FrequentKeys<T> {
   readonly #values: (T | undefined)[] = new Array(SLOTS).fill(undefined);
   #size = 0;
   #floor = 0;
-  /** What merged tables may have counted for a key that they did not track. */
+  /** Upper bound on the count of a key in merged tables that did not track it. */
   #missed = 0;
 
   /** Counts a key. Returns its slot, which is valid until the next call. */

@@ -1,6 +1,6 @@
 /**
- * Records of keys by what decided their calls: a limit, a list or a command. So many have a record of their own; further
- * ones share one, until one of these was not used for long.
+ * Records of keys by the source of the decision: a limit, a list or a command. The first `MAX_SOURCES` have a record
+ * each. Further ones share one, until one of the first was not used for 10 minutes.
  */
 
 import type { Clock, Millis } from '../../core/clock.ts';
@@ -26,7 +26,6 @@ const SEARCH_INTERVAL_MS: Millis = 1000;
 const FURTHER: SourceName = { reason: 'further-limits' };
 const FURTHER_ID = 'further-limits ';
 
-/** What is recorded of the keys of one source. */
 interface Keys {
   /** When a key was last recorded. */
   readonly lastAt: Millis;

@@ -59,7 +59,7 @@ export class SpanCounts<T> {
     this.#current.setValueAt(slot, value);
   }
 
-  /** Of all keys in the span. */
+  /** The sum of the counts of all keys in the span. */
   total(span: Span, now: Millis): number {
     return this.#tables(span, now).reduce((sum, { total }) => sum + total, 0);
   }

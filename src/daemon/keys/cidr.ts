@@ -33,7 +33,7 @@ const IPV4 = String.raw`\d{1,3}(?:\.\d{1,3}){3}`;
 const IPV6 =
   '(?:[23][0-9a-f]{3}|f[c-f][0-9a-f]{2}):(?:[0-9a-f:]{0,40}::|(?:[0-9a-f]{1,4}:){6})[0-9a-f:]{0,40}';
 
-/** The same behind a letter or a digit, in brackets, with a netmask, or with spaces: no address is found in it. */
+/** A misspelt network: behind a letter or a digit, in brackets, with a netmask, or with spaces. */
 const MISSPELT = new RegExp(
   String.raw`^(.*?)(?:\[([0-9a-f:.]{2,45})\]|(${IPV4}|${IPV6}))\s*/\s*(${IPV4}|\d{1,3})\s*$`,
   'is',

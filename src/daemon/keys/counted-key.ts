@@ -14,7 +14,7 @@ import { parseIpKey } from './ip-key.ts';
 /** Bits of an IPv6 address that are one client. */
 export const DEFAULT_IPV6_BITS = 64;
 
-/** All bits: every address counts for itself. */
+/** All bits: every address has its own count. */
 export const ALL_IPV6_BITS = 128;
 
 /** Loopback (::1) and translated IPv4 addresses (64:ff9b::) are below. */
@@ -51,7 +51,7 @@ const TO_LOWER_CASE = 32;
 const PERCENT = 37;
 const CLOSING_BRACKET = 93;
 
-/** Of a zone, such as `%eth0`. */
+/** The longest zone, such as `%eth0`. */
 const MAX_ZONE_CHARS = 16;
 
 /** Longer than an address with seven colons, or a zone. */

@@ -24,7 +24,7 @@ const LETTER_OR_DIGIT = /[0-9A-Za-z]/;
 /** A zone after an IPv6 address: the name of an interface. */
 const ZONE = /%[\w.-]{1,15}$/;
 
-/** Undefined for a key without an address. Costs nothing to speak of for keys that do not end like one. */
+/** Undefined for a key without an address. Ends after a few comparisons for keys that do not end like one. */
 export function parseIpKey(key: string): IpKey | undefined {
   if (key.endsWith(']')) return parseBracketed(key);
   const zoned = key.includes('%') && ZONE.test(key) ? parseIpv6(key.replace(ZONE, '')) : undefined;

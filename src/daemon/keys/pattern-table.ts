@@ -3,7 +3,7 @@
  *
  * Exact keys are found in a packed map. Networks of one prefix length share one, looked up by the network of the key's
  * address. Prefixes and globs start with literal characters: those of one length share a map, looked up by the beginning
- * of the key. Of many with one prefix, or none, only those are tried whose literals occur in the key (literal-index.ts).
+ * of the key. If many have one prefix, or none, only those are tried whose literals occur in the key (literal-index.ts).
  * So thousands of overrides cost a new key no more than a few.
  *
  * Exact keys and networks, of which there may be 500,000, are no objects: see packed-map.ts.
@@ -17,7 +17,7 @@ import { LiteralIndex } from './literal-index.ts';
 import { PackedMap, type PackedMapData } from './packed-map.ts';
 import { type Pattern, readPattern } from './pattern.ts';
 
-/** Of more patterns with one literal prefix, those are tried whose literals occur in the key. */
+/** If more patterns have one literal prefix, only those are tried whose literals occur in the key. */
 const MAX_TRIED = 16;
 
 /** Patterns that are added before other work may run. */
@@ -47,7 +47,7 @@ export class PatternTable {
   readonly #others: RankedPattern[] = [];
   /** By length of the literal prefix, then by the prefix; the most specific first. */
   readonly #byPrefix = new Map<number, Map<string, RankedPattern[]>>();
-  /** Of patterns with one prefix, if there are many. */
+  /** Indexes of the patterns with one prefix, if these are more than `MAX_TRIED`. */
   readonly #indexes = new Map<readonly RankedPattern[], LiteralIndex<RankedPattern>>();
 
   static of(patterns: Iterable<Pattern>): PatternTable {
@@ -102,7 +102,6 @@ export class PatternTable {
     return network >= 0 ? network : this.#bestOther(key);
   }
 
-  /** The text of a pattern. */
   textAt(number: number): string {
     return toKeyText(this.#texts.keyAt(number));
   }
@@ -182,7 +181,7 @@ export class PatternTable {
   }
 }
 
-/** Of equally specific patterns the first in the configuration wins. */
+/** The first one in the configuration wins if two are equally specific. */
 function isMoreSpecific(a: RankedPattern, b: RankedPattern): boolean {
   const difference = a.pattern.specificity - b.pattern.specificity;
   return difference > 0 || (difference === 0 && a.number < b.number);

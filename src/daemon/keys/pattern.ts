@@ -1,6 +1,4 @@
 /**
- * Key patterns of limits, overrides and lists.
- *
  *     alice                    this key only
  *     ip:10.0.*                a string with * (anything) or ? (one character) is a glob
  *     ip:10.0.0.0/8            a string that ends with an address and a prefix length is a network
@@ -13,7 +11,7 @@
  *
  * Precedence: of several matching patterns the most specific wins. Exact keys come first, then networks by
  * their prefix length, then prefixes and globs by their number of literal characters, then regular
- * expressions, then `*`. Of equals the first in the configuration wins.
+ * expressions, then `*`. The first of equals in the configuration wins.
  */
 
 import { RE2JS } from 're2js';
@@ -30,7 +28,7 @@ import { lineReader, type ReadLines } from './text-file.ts';
 export interface Pattern {
   /** As configured, in one line. Identifies the pattern: names of overrides and routes are made of it. */
   readonly text: string;
-  /** What `readPattern` makes this pattern of. */
+  /** `readPattern` makes an equal pattern of this value. */
   readonly written: Readonly<Record<string, string>>;
   /** Larger is more specific. */
   readonly specificity: number;
@@ -238,7 +236,7 @@ const LITERAL_PREFIX = /^[^*?\ufffd\ud800-\udfff]*/;
 const NEEDS_CHARACTERS = /[?\p{Surrogate}]/u;
 
 /**
- * The same as `globMatches` for a glob without ?, by its literals between stars. A client chooses its keys: a long one
+ * Decides as `globMatches` for a glob without ?, by its literals between stars. A client chooses its keys: a long one
  * must not take milliseconds for each glob that begins with a star.
  */
 function segmentsMatch(segments: readonly string[], text: string): boolean {

@@ -17,13 +17,13 @@ import { type AppliedLimit, limiterKeyOf, type Route } from './route.ts';
 /** Called with a limit in shadow mode that has nothing left. */
 type OnShadowDenial = (applied: AppliedLimit) => void;
 
-/** From then on nothing can be given back: all of it counts as used. */
+/** After this time nothing can be given back: all units count as used. */
 const BATCH_TIMEOUT_MS: Millis = 600_000;
 
 /** A limiter, or all local ones together. */
 type Taker = Pick<SyncLimiter | AsyncLimiter, 'settle' | 'giveBack'>;
 
-/** What was taken from one limiter, or from all local ones together. */
+/** Units taken from one limiter, or from all local ones together. */
 interface Part {
   readonly count: number;
   readonly taker: Taker;
@@ -53,7 +53,7 @@ export class Batch {
     return this.#isSettled || this.#parts.length === 0 || isLate;
   }
 
-  /** What was not used is given back as of when it was taken: a bucket keeps what others may have refilled since. */
+  /** Gives unused units back as of when they were taken: a bucket subtracts its refill since, which may be spent. */
   settle({ used = Infinity, ...result }: PermitResult = {}): void {
     if (this.isSettled) return;
     this.#isSettled = true;

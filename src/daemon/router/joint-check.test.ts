@@ -32,7 +32,7 @@ function setUp(limits: unknown, extra: Parameters<typeof createRouter>[0] = {}) 
   return { clock, router, ask, hold, left, partsOf };
 }
 
-/** What is left in one limit, whatever other limits apply to the key. */
+/** `remaining` of one limit, whatever other limits apply to the key. */
 function remainingIn(router: Router, limit: string, key: string): number {
   const request = router.route({ limit, key, cost: 0 });
   const statuses = router.inspect(request as NonNullable<typeof request>) as Inspection[];

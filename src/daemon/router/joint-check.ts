@@ -1,5 +1,5 @@
 /**
- * Several checks as one question: every limit of every check is charged, or none is.
+ * Several checks as one decision: every limit of every check is charged, or none is.
  *
  *     login-user alice ──┐
  *                        ├──▶ one charge for each limit and key ──▶ local limits, together
@@ -28,17 +28,17 @@ import type { Router } from './router.ts';
 import { shedAll } from './shed.ts';
 import type { LocalCall } from './waiting-call.ts';
 
-/** The most checks in one question. */
+/** The most checks in one decision. */
 export const MAX_JOINT_CHECKS = 32;
 
-/** One check of a question: the limit that it names, if any, and the key, as they were sent, and its route. */
+/** One of several checks: the limit that it names, if any, and the key, as they were sent, and its route. */
 export interface JointPart {
   readonly limit: string | undefined;
   readonly key: string;
   readonly request: RoutedRequest;
 }
 
-/** What one limit is charged under one key. */
+/** The charge of one limit under one key. */
 export interface Charge {
   readonly applied: AppliedLimit;
   /** The first check that reached the limit. */
@@ -48,12 +48,12 @@ export interface Charge {
   readonly cost: number;
 }
 
-/** The same where the limit decides in this process. */
+/** A charge of a limit that decides in this process. */
 interface LocalCharge extends Pick<Charge, 'key' | 'cost'> {
   readonly limiter: SyncLimiter;
 }
 
-/** Decides all parts as one call. The result names the limit with the longest wait, of those asked. */
+/** Decides all parts as one call. The result names the limit with the longest wait, of those that were checked. */
 export function checkAll(
   router: Router,
   parts: readonly JointPart[],
@@ -77,7 +77,7 @@ export function listedPart(parts: readonly JointPart[]): JointPart | undefined {
 export const staticResult = (router: Router, { request }: JointPart): CheckResult =>
   router.staticResult(request.route.staticVerdict as StaticVerdict, request);
 
-/** By a list, or because checks are shed. */
+/** Decides by a list, or because checks are shed. */
 function decideEarly(router: Router, parts: readonly JointPart[]): CheckResult | undefined {
   const listed = listedPart(parts);
   if (listed) return staticResult(router, listed);
@@ -94,7 +94,7 @@ export function beginCheck(router: Router, parts: readonly JointPart[], holdsPer
   return { check, charges: check.charges };
 }
 
-/** Of parts of which at least one is counted. */
+/** Requires that at least one of the parts is counted. */
 export function createCheck(
   router: Router,
   parts: readonly JointPart[],
@@ -104,7 +104,7 @@ export function createCheck(
   return new JointCheck(router, charges, holdsPermit && charges.some(({ cost }) => cost > 0));
 }
 
-/** A refusal counts as one of the check that reached the limit. */
+/** A denial counts as one of the check that reached the limit. */
 export function recordRefusal(
   router: Router,
   charges: readonly Charge[],
@@ -117,7 +117,7 @@ export function recordRefusal(
   return router.refused({ ...request, cost }, result);
 }
 
-/** What is left after a refusal: of the tightest limit. Unbounded where none can tell. */
+/** `remaining` of the tightest limit, after a denial; unbounded where no limit can tell. */
 export function remainingOfAll(
   router: Router,
   parts: readonly JointPart[],
@@ -188,7 +188,7 @@ export class JointCheck {
     return this.#finish({ permits, remaining: Math.min(remaining, this.#leastLeft()) });
   }
 
-  /** A promise only if a remote limit is asked. */
+  /** Returns a promise only if a remote limit is checked. */
   run(): CheckResult | Promise<CheckResult> {
     const taken = this.#refusedInFlight() ?? this.#takeLocal();
     if (!('permits' in taken)) return taken;
@@ -225,7 +225,7 @@ export class JointCheck {
     return { decision: decisionOfRefusal(permit), limit: permit.limit };
   }
 
-  /** Of the local limits, after they were charged. */
+  /** The smallest `remaining` of the local limits, after they were charged. */
   #leastLeft(): number {
     let least = Number.MAX_SAFE_INTEGER;
     for (const { limiter, key } of this.#local)
@@ -282,7 +282,7 @@ export class JointCheck {
   }
 }
 
-/** What was taken, and what is left of the tightest limit that was charged so far. */
+/** The permits of the limits that were charged so far, and `remaining` of the tightest one. */
 interface Taken {
   readonly permits: readonly Permit[];
   readonly remaining: number;

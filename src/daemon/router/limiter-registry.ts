@@ -22,7 +22,7 @@ import type { Overrides } from '../config/overrides.ts';
 import { MAX_WAITING } from '../config/read.ts';
 import { fingerprint, type RuleOptions } from '../config/rule.ts';
 
-/** The limiter of one rule: of a limit, of a plan, or of all overrides with one name. */
+/** The limiter of a limit's rule, of a plan, or of all overrides with one name. */
 export interface LimiterEntry {
   readonly name: string;
   /** A rule with the same fingerprint keeps its limiter. */
@@ -40,7 +40,7 @@ export interface RegistryContext {
   /** Read once per chunk, for rules that do not need the exact time. */
   readonly batchClock?: Clock | undefined;
   readonly backendFor: BackendSelector;
-  /** Of the keys of all limits without `maxKeys`. */
+  /** Bounds the keys of all limits without `maxKeys` together. */
   readonly memory?: SharedMemory;
 }
 
@@ -54,7 +54,7 @@ interface RemoteChange {
   readonly name: string;
   readonly limiter: Pick<AsyncLimiter, 'inspect'>;
   readonly apply: () => Promise<void>;
-  /** Used if the server cannot be reached: its keys are not converted then. */
+  /** Used if the server is unavailable: its keys are not converted then. */
   readonly replace: () => LimiterEntry;
 }
 
@@ -165,8 +165,8 @@ export class LimiterRegistry {
   }
 
   /**
-   * Converts the keys of limits in servers. A limit whose server cannot be reached gets a new limiter, and its keys stay as
-   * they are. Returns the names of these limits.
+   * Converts the keys of limits in servers. A limit whose server is unavailable gets a new limiter, and its keys stay
+   * as they are. Returns the names of these limits.
    */
   async changeRemote({ remote, entries, created }: RegistryChange): Promise<string[]> {
     const unconverted: string[] = [];
@@ -245,7 +245,7 @@ export class LimiterRegistry {
     return found;
   }
 
-  /** What gives the limiter of a rule its new numbers; undefined if it has to be another limiter, or nothing changed. */
+  /** Prepares the new numbers for the limiter of a rule; undefined if it has to be another limiter, or nothing changed. */
   #changeRule(
     entry: LimiterEntry,
     rule: RuleOptions,
@@ -323,8 +323,8 @@ const fingerprintOf = (rule: RuleOptions, { backends, queue }: LimitConfig): str
   (queue === 'fair' ? ' fair' : '');
 
 /**
- * What copies the keys of a limit to its replacement; false if that begins without counts. A remote backend keeps them
- * itself. Calls in flight are not copied: they settle with the old limiter.
+ * Returns a function that copies the keys of a limit to its replacement; false if that begins without counts. A remote
+ * backend keeps the keys itself. Calls in flight are not copied: they settle with the old limiter.
  */
 function prepareCopy(
   from: LimiterEntry,

@@ -46,7 +46,7 @@ export function acquireLocal({ route, key, cost }: RoutedRequest): LocalResult {
   return { result: { decision: decisionOfRefusal(permit), limit: permit.limit }, permits: [] };
 }
 
-/** What remains with the local limits after a permit was taken: a permit does not say. */
+/** `remaining` of the local limits after a permit was taken: a permit does not have it. */
 export function statusOf({ applied, remote }: Route, key: string): CheckResult {
   const rules: NamedRuleStatus[] = [];
   let remaining = Number.MAX_SAFE_INTEGER;
@@ -61,7 +61,7 @@ export function statusOf({ applied, remote }: Route, key: string): CheckResult {
   return remote.length > 0 ? { decision } : { decision, rules };
 }
 
-/** Of a key in several limits. A key in cool-down has nothing left. A limit whose backend is unavailable is left out. */
+/** The smallest `remaining` of a key in several limits; 0 in a cool-down. Limits without a status are left out. */
 export function leastRemaining(statuses: readonly KeyStatus[]): number {
   let least = Number.MAX_SAFE_INTEGER;
   for (const status of statuses) {

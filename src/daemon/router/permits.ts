@@ -1,6 +1,4 @@
 /**
- * Permits that clients of the daemon hold, by an id that travels, until they settle.
- *
  * A limiter expires a permit that is held too long (`permitTimeout`), so a crashed client loses nothing. A clock hand
  * moves over a few permits with every new one and removes those that have expired.
  *
@@ -16,7 +14,7 @@ import { MEMORY } from '../config/memory.ts';
 /** A permit of a limiter, or a batch. */
 type HeldPermit = Pick<Permit, 'cost' | 'isSettled' | 'settle'>;
 
-/** Memory of a call's permit, and for each limit that it is of, as measured, without the key. */
+/** Measured memory of a call's permit without the key, and of each of its limits. */
 const BYTES_PER_PERMIT = 768;
 const BYTES_PER_LIMIT = 800;
 
@@ -30,7 +28,7 @@ interface Holding {
   readonly bytes: number;
 }
 
-/** The memory of a permit of so many limits, about. */
+/** The approximate memory of a permit of `limits` limits. */
 export const permitBytes = (key: string, limits: number): number =>
   key.length + BYTES_PER_PERMIT + limits * BYTES_PER_LIMIT;
 
@@ -49,7 +47,7 @@ export class PermitRegistry {
     this.#maxBytes = maxBytes;
   }
 
-  /** Permits held; of many, expired ones may be among them. */
+  /** Permits held; if there are many, expired ones may be among them. */
   get size(): number {
     this.#clockHand = this.#outstanding.entries(); // the oldest first
     this.#sweep(MAX_COUNTING_STEPS);
@@ -81,7 +79,7 @@ export class PermitRegistry {
     return isHeld;
   }
 
-  /** Settles a permit of which so much was not used. False as for `settle`. */
+  /** Settles a permit of which `unused` was not used. False as for `settle`. */
   giveBack(id: string, unused: number): boolean {
     const [{ cost } = { cost: 0 }] = this.#outstanding.get(id)?.permits ?? [];
     return this.settle(id, unused < cost ? { used: cost - unused } : { outcome: 'ignored' });
@@ -91,7 +89,7 @@ export class PermitRegistry {
     if (this.#outstanding.delete(id)) this.#bytes -= bytes;
   }
 
-  /** Moves the clock hand over so many permits, at most to the last one. */
+  /** Moves the clock hand over `steps` permits, at most to the last one. */
   #sweep(steps: number): void {
     for (let n = 0; n < steps; n++) {
       const { done, value } = this.#clockHand.next();

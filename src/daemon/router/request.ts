@@ -16,7 +16,7 @@ export interface CheckRequest {
 /** A request with its route and the hash of the key that is counted. */
 export interface RoutedRequest extends KeyHash {
   readonly route: Route;
-  /** The key that is counted: of an IPv6 address its network. */
+  /** The key that is counted: the network of an IPv6 address. */
   readonly key: string;
   readonly cost: number;
   readonly wantsPermit: boolean;
@@ -42,7 +42,7 @@ export interface CheckResult {
   readonly rules?: readonly NamedRuleStatus[];
 }
 
-/** What `takeUpTo` took. */
+/** The result of `takeUpTo`. */
 export interface TakeResult {
   readonly taken: number;
   /** Id to give back with; only with `wantsPermit`. */

@@ -41,7 +41,6 @@ export interface IndexedLimit {
   readonly match: PatternIndex<Pattern>;
 }
 
-/** One pattern of a limit. */
 export interface LimitPattern {
   readonly indexed: IndexedLimit;
   readonly pattern: Pattern;
@@ -52,7 +51,7 @@ const patternOf = ({ pattern }: { readonly pattern: Pattern }): Pattern => patte
 /** The patterns of a configuration, ready for look-ups. */
 export interface RouteIndex {
   readonly limits: readonly IndexedLimit[];
-  /** Of the limits without `always`. */
+  /** Patterns of the limits without `always`. */
   readonly specific: PatternIndex<LimitPattern>;
   /** An empty cache, of no table yet. */
   readonly cache: RouteCache;

@@ -62,7 +62,6 @@ export interface Route {
 /** The one key of a limit with `per: limit`. */
 const SHARED_KEY = '*';
 
-/** The fields of a static verdict in responses. */
 export const staticVerdictFields = (verdict: StaticVerdict) => ({
   verdict: verdict.isAllowed ? 'allow' : 'deny',
   reason: verdict.reason,

@@ -1,6 +1,4 @@
 /**
- * Decides every request of the daemon, whatever protocol it came by.
- *
  *     protocol parses ──▶ router: hash the key ──▶ route table ──▶ limiters ──▶ protocol encodes
  *
  * A key is hashed once: route table, decision and status use the same hash. Only a key that counts under another one,
@@ -53,7 +51,7 @@ import { type LoadShedder, SHEDS_NOTHING, shed, shedOpen } from './shed.ts';
 import { type WaitBounds, Waiting, type WaitLimits } from './waiting.ts';
 import type { WaitingCall } from './waiting-call.ts';
 
-/** A cost of 0 takes nothing: a question. */
+/** A call with a cost of 0 takes nothing, so no source counts it. */
 const NO_SOURCES: readonly CallSource[] = [];
 
 /** Its limit comes with the command. */
@@ -74,11 +72,11 @@ export class Router {
   readonly registry: LimiterRegistry;
   readonly waiting = new Waiting();
   readonly permitUse = new PermitUse();
-  /** Who is denied, and by what. */
+  /** Denied keys, and why they were denied. */
   readonly denials: DenialRecorder;
-  /** Which keys are called most. */
+  /** The most called keys. */
   readonly calls: CallRecorder;
-  /** Questions that are too old get its answer, and are not counted. */
+  /** Checks that are too old get its answer, and are not counted. */
   overload: LoadShedder = SHEDS_NOTHING;
   /** Calls denied without counting, by reason. */
   readonly staticDenials: Record<StaticVerdict['reason'], number> = {
@@ -172,7 +170,7 @@ export class Router {
     return result instanceof Promise ? result.then(isAllowResult) : isAllowResult(result);
   }
 
-  /** Counts a call that is to be decided; of many, a random sample. */
+  /** Counts a call that is to be decided; at high rates a random sample of calls. */
   countCall(request: RoutedRequest): void {
     if (this.#sampler.isDue()) this.#addToSample(request);
   }
@@ -278,8 +276,8 @@ export class Router {
   }
 
   /**
-   * One decision for all requests of a key with this id: a repeated question is charged once. A single remote limit gets
-   * the id too, so that another daemon charges it once as well. Of several, one may give back what it was charged.
+   * One decision for all requests of a key with this id: a repeated check is charged once. A single remote limit gets
+   * the id too, so that another daemon charges it once as well. With several remote limits, one may give back its charge.
    */
   once<T extends CheckResult | Promise<CheckResult>>(
     request: RoutedRequest,
@@ -367,7 +365,6 @@ export class Router {
     return { taken: 0 };
   }
 
-  /** The names of all plans. */
   get planNames(): ReadonlySet<string> {
     return this.#routeTable.planNames;
   }
@@ -389,7 +386,7 @@ export class Router {
       : (statuses as KeyStatus[]);
   }
 
-  /** What the tightest limit on the route has left; unbounded where none can tell. */
+  /** `remaining` of the tightest limit on the route; unbounded where no limit can tell. */
   remaining(request: RoutedRequest): number | Promise<number> {
     const { applied } = request.route;
     const statuses = this.inspect(request);

@@ -1,6 +1,4 @@
 /**
- * Finds the limits that apply to a key, and why.
- *
  *     key ──▶ bans, deny lists ──▶ allow lists ──▶ most specific limit, or the one named ──▶ all limits with `always`
  *                                                    └─ its override                       └─ their overrides
  *
@@ -56,7 +54,7 @@ export interface AppliedOverride {
   readonly rule: unknown;
 }
 
-/** What operators set at run time; it comes before the configuration. */
+/** Controls that operators set at run time; they come before the configuration. */
 export interface RouteControls {
   readonly isEmpty: boolean;
   /** `limits` are those that apply to the key: a ban of a peer acts only in limits that peers share. */
@@ -233,7 +231,6 @@ export class RouteTable {
     return route;
   }
 
-  /** The names of all plans. */
   get planNames(): ReadonlySet<string> {
     return this.#planNames;
   }
@@ -310,7 +307,7 @@ export class RouteTable {
     return runtime ? { ...applied, runtimeRule: runtime.rule } : applied;
   }
 
-  /** The key that limits count a key under: of an IPv6 address, its network. */
+  /** The key that limits count a key under: the network of an IPv6 address. */
   countedKey(key: string): string {
     return countedKeyOf(key, this.#ipv6Bits);
   }

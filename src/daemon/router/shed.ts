@@ -14,7 +14,6 @@ export interface LoadShedder {
   readonly isShedding: boolean;
   /** The fail mode of limits without their own. */
   readonly isOpen: boolean;
-  /** Counts a check that is shed. */
   countShed(isDenied: boolean): void;
   /** Checks that were shed, and those of them that were denied. */
   readonly shedCount: number;
@@ -62,7 +61,7 @@ export function shed(router: Router, request: RoutedRequest): CheckResult {
   return router.refused(request, { ...CLOSED, limit: closed.name });
 }
 
-/** The same for several checks that are one call: the first that fails closed decides. */
+/** Sheds several checks that are one call: the first that fails closed decides. */
 export function shedAll(router: Router, requests: readonly RoutedRequest[]): CheckResult {
   const { isOpen } = router.overload;
   const closed = requests.find(({ route }) => route.applied.some((one) => isClosed(one, isOpen)));

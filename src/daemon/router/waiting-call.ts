@@ -1,5 +1,5 @@
 /**
- * What a waiting call takes from its limits: from all of them, or nothing.
+ * A waiting call takes from all of its limits, or from none.
  *
  *     waits in the queue of one limit, holding nothing ──▶ takes from the other limits ──▶ admitted
  *                            ▲                                  │ one refuses: everything is given
@@ -45,7 +45,7 @@ export interface WaitingCall {
   reroute(): WaitingCall | undefined;
 }
 
-/** What one limit, or all local limits together, have granted. */
+/** The grant of one limit, or of all local limits together. */
 interface Grant {
   readonly remaining: number;
   readonly permits: readonly Permit[];

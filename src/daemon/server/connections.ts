@@ -44,7 +44,7 @@ export interface ConnectionCounts {
 /** A client idle for this long has no request in transit. */
 const QUIET_MS: Millis = 20;
 
-/** While draining, a client that keeps sending is read for so many polls: about a second, longer on a busy host. */
+/** Polls of a drain during which a client that keeps sending is read: about a second, longer on a busy host. */
 const MAX_FINAL_POLLS = 50;
 
 /** How long a client may take to close after the last response. */
@@ -142,7 +142,7 @@ export class Connections {
       const now = this.#clock.now();
       for (const connection of polls > 0 ? this.#open : [])
         if (polls >= MAX_FINAL_POLLS || connection.isQuietAt(now)) connection.closeWhenDone();
-      // After a stall, timers come before what has arrived: it is read first.
+      // After a stall, timers run before received bytes are read: read these first.
       const next = (): unknown => onImmediate(() => poll(polls + 1));
       if (this.#open.size > 0) cancel = schedule(this.#clock, now + QUIET_MS, next, true);
     };

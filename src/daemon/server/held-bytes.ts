@@ -1,6 +1,6 @@
 /**
- * What connections of all protocols make the daemon hold, with one bound: requests that are incomplete or wait for their
- * turn, queued commands, replies that are not read. Beyond it the connections that hold most are refused.
+ * Bounds the memory that all connections together make the daemon hold: requests that are incomplete or wait for their
+ * turn, queued commands, unread replies. Beyond it the connections that hold most are refused.
  */
 
 import { MEMORY } from '../config/memory.ts';
@@ -24,7 +24,6 @@ export class HeldBytes {
   readonly #maxConnections: number;
   readonly #byHolder = new Map<Holder, number>();
   #total = 0;
-  /** Open ones. */
   connections = 0;
 
   constructor(maxBytes: number = MEMORY.held, maxConnectionBytes: number = MEMORY.connections) {
@@ -32,13 +31,13 @@ export class HeldBytes {
     this.#maxConnections = Math.floor(maxConnectionBytes / CONNECTION_BYTES);
   }
 
-  /** Whether there is no memory for another connection of a protocol with so many. A part is free for each protocol. */
+  /** True if no memory is left for one more connection of a protocol. Each protocol may always have `OWN_PART`. */
   isFull(ofProtocol: number, reserved = 0): boolean {
     const max = this.#maxConnections - reserved;
     return this.connections >= max && ofProtocol >= max * OWN_PART;
   }
 
-  /** A connection holds so many bytes from now on. */
+  /** Sets the bytes that a connection holds from now on. */
   set(holder: Holder, bytes: number): void {
     const before = this.#byHolder.get(holder) ?? 0;
     if (bytes === 0) this.#byHolder.delete(holder);

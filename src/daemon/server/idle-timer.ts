@@ -1,4 +1,4 @@
-/** Ends idle connections with one timer each. Node sets the timeout of a socket anew with every read and write. */
+/** One timer for each connection: Node sets its own timeout of a socket anew with every read and write. */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 

@@ -12,7 +12,7 @@ function setUp(isOpen = true) {
     clock,
     overload,
   );
-  /** So many checks are shed at this instant. */
+  /** Sheds `count` checks at this instant. */
   const shed = (count: number): void => {
     const now = clock.now();
     overload.begin(1000, 0, new Arrival(overload, now), now);

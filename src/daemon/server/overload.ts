@@ -38,7 +38,7 @@ const SHED_AT = 0.8;
 const STANDING_MS: Millis = 50;
 const MIN_CONNECTIONS = 4;
 
-/** Questions are old at this fraction of the age at which they are shed, or later: a short `maxAge` is no time to watch. */
+/** Checks are old at this fraction of the age at which they are shed, or later: a short `maxAge` is no time to watch. */
 const MIN_OLD_AT = 0.25;
 
 /** How long checks are shed as soon as they are too old. */
@@ -58,7 +58,7 @@ export class Overload {
   config: OverloadConfig;
   /** True while checks are processed that are too old. */
   isShedding = false;
-  /** Questions shed since the start, and those of them that were denied. */
+  /** Checks shed since the start, and those of them that were denied. */
   shedCount = 0;
   deniedCount = 0;
   /** Called when a check is shed, and none was for a while. */
@@ -86,7 +86,7 @@ export class Overload {
     this.polledAt = this.#pollBefore.at;
   }
 
-  /** True for bytes that arrived before now by so much. Records the next poll. */
+  /** True if bytes of this age are old. Records the next poll. */
   isOld(ageMs: Millis, now: Millis): boolean {
     const shedAtMs = this.config.maxAgeMs * SHED_AT;
     if (now >= this.nextPollAt) {

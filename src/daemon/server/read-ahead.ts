@@ -18,7 +18,6 @@ const MAX_BYTES = 262_144;
 
 export class ReadAhead {
   readonly #chunks: ArrivedChunk[] = [];
-  /** Held here. */
   bytes = 0;
 
   get isEmpty(): boolean {

@@ -79,7 +79,7 @@ export class RelayedSocket extends Duplex {
     done?.();
   }
 
-  /** `Socket` emits it after so long without a byte in either direction; 0: never. */
+  /** The time without a byte in either direction after which `timeout` is emitted, as by a `Socket`; 0: never. */
   setTimeout(ms: Millis): this {
     this.#activeAt = systemClock.now();
     this.#idle.start(ms);

@@ -1,8 +1,6 @@
 /**
- * Sends the responses of one connection in the order of their requests.
- *
- * A response that is ready goes out at once. One that waits for a remote backend holds back all later
- * ones, so that a client can match responses by counting. Bounds on what is held back give back-pressure.
+ * Responses keep the order of their requests, so that a client can match them by counting: one that waits for a remote
+ * backend holds back all later ones. Bounds on these give back-pressure.
  */
 
 import { onNextTick } from '../../core/clock.ts';
@@ -26,7 +24,7 @@ export class ResponseQueue {
   readonly #write: WriteBytes;
   readonly #onFlushed: () => void;
   #pending: PendingResponse[] = [];
-  /** Held back. */
+  /** Bytes of the responses that are held back. */
   pendingBytes = 0;
   #isFlushing = false;
   /** Set while the client does not read its responses. */

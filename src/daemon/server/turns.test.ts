@@ -11,7 +11,7 @@ function setUp() {
     log.push(name);
     now += ms;
   };
-  /** Works for so many slices. */
+  /** A connection that works for `slices` slices. */
   const connection = (name: string, ms: number, slices: number): void =>
     turns.wait(() => {
       work(name, ms);

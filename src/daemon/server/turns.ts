@@ -18,7 +18,7 @@ import { Overload } from './overload.ts';
 const SLICE_MS: Millis = 0.5;
 const CONTENDED_SLICE_MS: Millis = 0.05;
 
-/** The same of a connection that has waited. */
+/** The slice of a connection that has waited. */
 const WAITED_SLICE_MS: Millis = 0.2;
 
 /** How long waiting connections are processed before new bytes are read. */
@@ -27,10 +27,10 @@ const TURN_MS: Millis = 0.5;
 /** Waiting connections that are read nevertheless. With more of them, reading would take most of a turn. */
 const MAX_READING_AHEAD = 64;
 
-/** Handlers of short requests look at the slice after so many bytes of them, since reading the clock is not free. */
+/** Bytes of short requests after which a handler looks at the slice again: reading the clock is not free. */
 export const BYTES_PER_LOOK = 512;
 
-/** One slice in so many is measured, a power of two. */
+/** One slice in this many is measured; a power of two. */
 const SLICES_PER_SAMPLE = 64;
 
 /** In seconds. */
@@ -38,7 +38,7 @@ const DURATION_BOUNDS: readonly number[] = [
   0.000_01, 0.000_025, 0.000_05, 0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.1,
 ];
 
-/** What a protocol handler knows of it. */
+/** The slice as protocol handlers see it. */
 export interface Slice {
   /** True once the slice is over. */
   readonly isOver: boolean;

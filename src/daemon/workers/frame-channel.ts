@@ -105,11 +105,11 @@ export class FrameChannel {
     const { writable } = this.#socket;
     if (writable) this.#socket.write(this.#batch.subarray(0, this.#length));
     this.#length = 0;
-    // What the system has not taken yet is still in the batch.
+    // Bytes that the system has not taken yet are still in the batch.
     if (this.#socket.writableLength > 0) this.#batch = Buffer.allocUnsafeSlow(BATCH_BYTES);
   }
 
-  /** Sends what is left, then closes this end. */
+  /** Sends pending frames, then closes this end. */
   end(): void {
     this.flush();
     this.#socket.end();

@@ -19,7 +19,7 @@ const CHANNEL_FD = 4;
 /** How long a client may take to read its last responses once the daemon has closed the connection. */
 const LINGER_MS: Millis = 10_000;
 
-/** The same once the daemon has ended. */
+/** How long it may take to read them once the daemon has ended. */
 const EXIT_MS: Millis = 1_000;
 
 interface Connection {

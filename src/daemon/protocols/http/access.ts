@@ -88,8 +88,8 @@ export function isCrossSite({ headers }: RequestHead): boolean {
 }
 
 /**
- * The same for an admin page, which takes nothing: an operator may follow a link to it. A script, an image or an event
- * stream of a page cannot read it, but would use connections and subscriptions.
+ * True for a request to an admin page from a page of another site, except for a link, which an operator may follow. A
+ * script, an image or an event stream of a page cannot read the response, but would use connections and subscriptions.
  */
 export const isCrossSiteRead = (request: RequestHead): boolean =>
   isCrossSite(request) && firstValue(request.headers['sec-fetch-mode']) !== 'navigate';
@@ -102,12 +102,13 @@ const PROXY_HEADERS = [
 ];
 
 /**
- * The same for a check: a proxy forwards the headers of the browser whose request it authorises, and its `Host`. A page
- * that names loopback by a public name, such as in an image, sends neither `Sec-Fetch-Site` nor `Origin`.
+ * True for a check from a page of another site, unless it has headers of a proxy: these forward the headers of the
+ * browser whose request they authorise, and its `Host`. A page that names loopback by a public name, such as in an
+ * image, sends neither `Sec-Fetch-Site` nor `Origin`.
  */
 export function isCrossSiteCheck(request: RequestHead, isLoopback: boolean): boolean {
   const { headers } = request;
-  // The requests of most programs: this is on the path of every check.
+  // Most programs send none of these headers; this is on the path of every check.
   const hasHost = typeof headers.host === 'string' && headers.host.includes('.');
   if (headers.origin === undefined && headers['sec-fetch-site'] === undefined && !hasHost)
     return false;

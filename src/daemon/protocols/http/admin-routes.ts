@@ -34,7 +34,7 @@ import {
   textResponse,
 } from './response.ts';
 
-/** What a reload could not keep of a limit. */
+/** A part of a limit's state that a reload could not keep. */
 export interface ReloadWarning {
   readonly limit: string;
   readonly warning: string;
@@ -59,7 +59,7 @@ export type ReloadResult =
 
 export interface BackendPageView {
   readonly name: string;
-  /** What it shows, in a few words. */
+  /** A short description of its content. */
   readonly summary: string;
   /** Its JSON, or a promise of it. */
   view(): unknown;

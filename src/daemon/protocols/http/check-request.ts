@@ -184,7 +184,7 @@ const isRefusalStatus = (status: number): boolean =>
 export const hasValidLength = (key: string, maxKey: number): boolean =>
   key !== '' && key.length <= maxKey;
 
-/** Of a key that is empty or too long. */
+/** The error for a key that is empty or too long. */
 export const keyLengthProblem = (key: string, maxKey: number): ValidationProblem =>
   new ValidationProblem(
     'key',

@@ -1,6 +1,4 @@
 /**
- * Endpoints that control keys at run time, for operators.
- *
  *     GET  /controls                                     bans and overrides in effect
  *     POST /ban    key for [note]      POST /unban key
  *     POST /override key rate|rule for [limit] [burst] [note]      POST /remove-override key [limit]
@@ -127,7 +125,7 @@ function viewOf(record: ControlRecord) {
 /** Why a control is not on disk, as the field `unsaved`. */
 const unsavedOf = (result: SaveResult) => (result.isSaved ? {} : { unsaved: result.reason });
 
-/** The same of a removal or a reset: without a file, nothing can bring back what it ended. */
+/** The field `unsaved` after a removal or a reset: without a file, nothing can restore what it ended. */
 const failureOf = (result: SaveResult) =>
   result.isSaved || !result.hasFile ? {} : { unsaved: result.reason };
 

@@ -24,7 +24,6 @@ import {
 import type { CheckParams } from './check-request.ts';
 import { type EventualResponse, type HttpResponse, problemOf } from './response.ts';
 
-/** What a refusal depends on. */
 type RefusalParams = Pick<CheckParams, 'cost' | 'status'>;
 
 /** The status of a key with all limits of its route, merged. */
@@ -43,7 +42,7 @@ const SHED_OPEN: HttpResponse = {
 };
 const PROBLEM_TYPE: readonly string[] = ['Content-Type', 'application/problem+json'];
 
-/** What responses on a route have in common. The header writer caches the policies, which hardly ever change. */
+/** The data that all responses on a route share. The header writer caches the policies, which hardly ever change. */
 interface RouteReporter {
   readonly writer: HeaderWriter;
   readonly applied: readonly AppliedLimit[];
@@ -75,7 +74,7 @@ export class CheckResponder {
     );
   }
 
-  /** The same for a result that a remote backend still has to return. */
+  /** Responds to a result that a remote backend still has to return. */
   async respondAsync(
     params: CheckParams,
     request: RoutedRequest,
@@ -89,7 +88,7 @@ export class CheckResponder {
     return countedResponse(params, await pending, reporter.writer, await status);
   }
 
-  /** One check of a batch. `left`: what a refusal leaves. */
+  /** The entry of one check of a batch. `left`: `remaining` after a denial. */
   batchEntry({ route }: RoutedRequest, result: CheckResult, left: number): object {
     const reporter = this.#reporters.get(route) ?? this.#addReporter(route);
     return batchEntryOf(result, left, reporter.hiddenLimits);

@@ -382,7 +382,7 @@ export class HttpHandler {
     );
   }
 
-  /** What a refusal leaves; unbounded if that is unknown. */
+  /** `remaining` after a denial; unbounded if that is unknown. */
   #leftBy(result: CheckResult, routed: RoutedRequest): number | Promise<number> {
     if (mayLeave(result, routed.cost)) return this.#context.router.remaining(routed);
     return result.staticVerdict || result.reason ? Infinity : 0;
@@ -410,7 +410,6 @@ const A_LIST = problemResponse(
 
 const NOT_A_LIST = new ValidationProblem('body', 'a list of checks', 'one check');
 
-/** Of a call that waits. */
 type WaitParams = Pick<CheckParams, 'flow' | 'status'> & { readonly waitMs: Millis };
 
 type PlannedCheck = Pick<CheckParams, 'limit' | 'plan'>;

@@ -1,5 +1,5 @@
 /**
- * Reads several checks that are one question, from a URL, a form or JSON.
+ * Reads several checks that are decided as one, from a URL, a form or JSON.
  *
  *     /check?check=login-user,user:alice&check=login-ip@2,ip:10.0.0.1       limit, a cost other than 1, key
  *     /check?check-header=login-user,X-User&check=login-ip,ip:10.0.0.1      a header of the request has the key
@@ -23,7 +23,7 @@ import {
 import { type RequestHead, soleHeader } from './key.ts';
 import { percentDecode, ValidationProblem } from './parameters.ts';
 
-/** One check of a question. */
+/** One of several checks that are decided as one. */
 export interface JointItem extends Pick<CheckParams, 'limit' | 'key' | 'cost' | 'plan'> {
   /** The header that has the key, in lower case. */
   readonly header?: string;
@@ -87,7 +87,7 @@ function checkFromText(name: string, encoded: string): JointItem | ValidationPro
     : { ...item, key: undefined, header: key.toLowerCase() };
 }
 
-/** Reads a check, a batch, or several checks that are one question. */
+/** Reads a check, a batch, or several checks that are decided as one. */
 export function checksOrJointFromJson(
   value: unknown,
   maxBatch: number,

@@ -106,7 +106,7 @@ export const pageFileRoutes = (
   ),
 ];
 
-/** What a browser may know before it has a token. */
+/** The part of the readiness that a browser may see before it has a token. */
 interface PageReadiness {
   readonly needsToken: boolean;
   readonly ready: boolean;

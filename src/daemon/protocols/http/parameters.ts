@@ -27,7 +27,7 @@ export class ValidationProblem {
     return formatMismatch(this.#field, this.#expected, this.#got, this.#hint);
   }
 
-  /** The same problem in one check of a batch. */
+  /** Places the problem in one check of a batch. */
   within(path: string): ValidationProblem {
     const isIndex = this.#field === '' || this.#field.startsWith('[');
     const field = isIndex ? path + this.#field : `${path}.${this.#field}`;

@@ -120,7 +120,7 @@ describe.each([{ fastPath: true }, { fastPath: false }])('check by a proxy, $fas
 });
 
 describe('Envoy ext_authz', () => {
-  /** What Envoy sends: the client's method, path and query behind `path_prefix`, its host, and no body. */
+  /** Sends a check as Envoy does: the client's method, path and query behind `path_prefix`, its host, and no body. */
   const envoy = (
     server: RunningHttpServer,
     prefix: string,

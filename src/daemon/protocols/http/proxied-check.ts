@@ -20,7 +20,7 @@ export function proxiedCheckUrl(url: string): string | undefined {
   return found ? `/check?${found[1] ?? ''}` : undefined;
 }
 
-/** The same for a request. */
+/** The request of a check without the client's path; undefined if its URL has none. */
 export function proxiedCheck(request: RequestHead): RequestHead | undefined {
   const url = proxiedCheckUrl(request.url ?? '');
   if (url === undefined) return undefined;
@@ -36,7 +36,7 @@ export function asRequested({ url = '' }: RequestHead, response: HttpResponse): 
   return status === undefined ? response : withStatus(response, Number(status));
 }
 
-/** The same with a status that was read already. */
+/** Replaces the status of a response and the one in its body. */
 export function withStatus(response: HttpResponse, status = response.status): HttpResponse {
   const body = `${JSON.stringify({ ...JSON.parse(response.body), status })}\n`;
   return { ...response, status, body };

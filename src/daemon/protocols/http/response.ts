@@ -52,6 +52,6 @@ export const problemResponse = (
 export const unknownLimitResponse = (name: string, where = ''): HttpResponse =>
   problemResponse(404, `${where}There is no limit ${preview(name)}.`);
 
-/** The same for operators: they may know the names of all limits. */
+/** The response for operators, who may know the names of all limits. */
 export const noSuchLimit = (name: string, limits: readonly LimitConfig[]): HttpResponse =>
   problemResponse(404, `There is no limit ${preview(name)}. Limits: ${limitNames(limits)}.`);

@@ -1,5 +1,5 @@
 /**
- * SLUICE.CHECKALL: several limits and keys in one question. All are charged, or none. SLUICE.ACQUIREALL waits for it.
+ * SLUICE.CHECKALL: several limits and keys in one check. All are charged, or none. SLUICE.ACQUIREALL waits for it.
  *
  *     SLUICE.CHECKALL login-user user:alice 1 login-ip ip:10.0.0.1 1
  *     SLUICE.ACQUIREALL login-user user:alice 1 login-ip ip:10.0.0.1 1 WAIT 500

@@ -59,13 +59,13 @@ export interface RespCommand {
   readonly name: string;
   /** Former names, which stay accepted. */
   readonly aliases?: readonly string[];
-  /** As in Redis: with the name; negative: at least so many. */
+  /** The number of arguments with the name, as in Redis; negative: the least number. */
   readonly arity: number;
-  /** With the name, at most so many. */
+  /** The largest number of arguments, with the name. */
   readonly maxArity?: number;
   /** Index of the argument that is a key; 0: none. */
   readonly keyIndex?: number;
-  /** Every so many arguments another key follows; default: there is one. */
+  /** The distance from one key to the next among the arguments; default: there is one key. */
   readonly keyStep?: number;
   /** True if a key may be empty, as in Redis. */
   readonly takesEmptyKeys?: boolean;

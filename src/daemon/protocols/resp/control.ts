@@ -1,6 +1,4 @@
 /**
- * Control of keys at run time over RESP, for operators.
- *
  *     AUTH admin <admin.token>                     required first, or with HELLO; another AUTH or RESET ends it
  *     SLUICE.BAN key seconds [note [EXACT]]        SLUICE.UNBAN key [EXACT]
  *     SLUICE.OVERRIDE key rate seconds [limit] [BURST n] [NOTE text] [EXACT]

@@ -6,7 +6,7 @@ import { encodeReply } from './reply.ts';
 /** Tools expect a Redis version and do without later features. */
 const REPORTED_REDIS_VERSION = '7.0.0';
 
-/** A reply is reused for so long: it is long for a short command. */
+/** A reply is reused within this time: it is long for a short command. */
 const CACHE_MS: Millis = 100;
 
 interface InfoContext extends Pick<CommandContext, 'router' | 'gcraTable' | 'clock' | 'version'> {

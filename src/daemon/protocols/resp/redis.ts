@@ -211,7 +211,7 @@ function commandCommand(all: () => readonly RespCommand[]): RespCommand {
   };
 }
 
-/** What COMMAND replies about commands; an unknown one is undefined. */
+/** Replies of COMMAND by subcommand; `commands` has undefined for an unknown name. */
 const DESCRIPTIONS = new Map<
   string,
   (commands: readonly (RespCommand | undefined)[]) => ReplyValue

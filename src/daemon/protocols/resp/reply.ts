@@ -1,6 +1,4 @@
 /**
- * Encodes RESP replies into one growing buffer.
- *
  * RESP2 has strings, integers, arrays and null. RESP3 adds maps, doubles and booleans. For a RESP2 client a map becomes
  * an array of names and values, a double a string, a boolean 1 or 0.
  */
@@ -165,7 +163,7 @@ export class RespWriter {
     this.#writeHeader(type, number);
   }
 
-  /** The same without a capacity check. A number that is not exact is clamped: clients take no more than 64 bits. */
+  /** Writes a header without a capacity check. A number that is not exact is clamped: clients take no more than 64 bits. */
   #writeHeader(type: number, number: number): void {
     const bytes = this.#bytes;
     let at = this.#length;

@@ -1,6 +1,4 @@
 /**
- * The configured limits over RESP.
- *
  *     SLUICE.CHECK per-client ip:10.0.0.1           one limit by name; * means all that match the key
  *     ──▶  1     allowed (0: denied)
  *          19    remaining; -1 if unknown or unbounded

@@ -1,6 +1,4 @@
 /**
- * The HTTP server: accepts connections within bounds and drains them at the end.
- *
  *     const server = new HttpServer(context, settings);
  *     createServer((socket) => server.accept(socket, isLoopback)).listen(7612, '127.0.0.1');
  *
@@ -39,7 +37,7 @@ export interface HttpContext
   readonly turns?: Turns | undefined;
 }
 
-/** What a reload may change. */
+/** Settings that a reload may change. */
 export interface HttpSettings
   extends Pick<HttpHandlerContext, 'admin' | 'extractKey' | 'allowCrossSite'> {
   readonly bounds?: Partial<HttpBounds> | undefined;

@@ -60,7 +60,7 @@ const CHECK = 'GET /check?key=a HTTP/1.1\r\nHost: localhost\r\n\r\n';
 interface Client {
   readonly socket: Socket;
   received(): string;
-  /** The statuses, once there are so many. */
+  /** The first `count` statuses, once they have arrived. */
   statuses(count: number): Promise<string[]>;
 }
 

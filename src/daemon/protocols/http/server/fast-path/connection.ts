@@ -119,7 +119,7 @@ export class FastPathConnection implements EvictableConnection, Holder {
     }
   };
 
-  /** Answers the requests of so many bytes that were just read, or of the rest of them. */
+  /** Answers requests. `newBytes` is 0 if the chunk is the rest of an earlier one. */
   #process(chunk: Buffer, newBytes: number): void {
     const { socket } = this;
     const { turns, timeouts } = this.#hooks;

@@ -1,4 +1,4 @@
-/** Which requests the fast path parses. `equivalence.test.ts` compares it with Node's parser. */
+/** `equivalence.test.ts` compares this parser with that of Node. */
 
 import { describe, expect, test } from 'vitest';
 import { MAX_HEADER_BYTES, MAX_HEADERS } from '../../bounds.ts';
@@ -19,7 +19,6 @@ const withLines = (...lines: string[]): string => [...lines, '', ''].join('\r\n'
 const isPlain = (...headers: string[]): boolean =>
   read(withLines(FIRST, 'Host: a', ...headers)) !== undefined;
 
-/** A head of exactly so many bytes. */
 const headOf = (bytes: number): string => {
   const rest = withLines(FIRST, 'Host: a', 'X-Long: ').length;
   return withLines(FIRST, 'Host: a', `X-Long: ${'a'.repeat(bytes - rest)}`);
