@@ -89,6 +89,9 @@ const STAGES = isShort
       Object.keys(SERVERS).flatMap((server) => rowsOf(server, clients)),
     );
 
+/** The page has the tables of these; the picture and the terminal have all. */
+const TABLED = new Set([1, 8]);
+
 /** A process that takes longer to start or to report has failed. */
 const GRACE_MS = 60_000;
 const MAX_LOAD = 1;
@@ -250,7 +253,7 @@ const tablesOf = (results) =>
 const ALT =
   'Four limits on real servers: goodput and calls in flight while slots are lost and while the server hangs; p99, fairness and goodput by number of clients';
 
-function write(results, text, load) {
+function write(results, load) {
   const conditions = [`medians of ${rounds} runs`, `load ${load.toFixed(1)} at the start`];
   const about = [
     `${conditions.join(', ')}; HTTP on loopback`,
@@ -261,7 +264,8 @@ function write(results, text, load) {
   writeFileSync(new URL(`../${PICTURE}`, import.meta.url), svg);
   const made = madeBy('npm run figures:adaptive-live -- --write', ...conditions);
   const below = (folder) => `![${ALT}](${folder}pictures/adaptive-live-clients.svg)\n\n${made}`;
-  const tables = `${text}\n\n${below('../')}`;
+  const tabled = tablesOf(results.filter(({ clients }) => TABLED.has(clients)));
+  const tables = `${tabled}\n\n${below('../')}`;
   writeFigures('docs/explanation/adaptive.md', 'adaptive-live', tables);
   writeFigures('README.md', 'adaptive-live', below('docs/'));
 }
@@ -270,4 +274,4 @@ const load = await waitForQuiet();
 const results = await measure();
 const text = tablesOf(results);
 console.log(options.json ? JSON.stringify({ results }) : text);
-if (writes) write(results, text, load);
+if (writes) write(results, load);

@@ -24,16 +24,13 @@ const SHORT: readonly string[] = [
 
 interface Figure {
   readonly name: string;
-  readonly figure: string;
   readonly bound: number;
   readonly unit: string;
+  readonly holds: boolean;
   readonly worst: number | null;
 }
 
-/** Rounding error of sums of rates. */
-const EPSILON = 1e-9;
-
-/** A busy machine makes a figure in ms up to this much worse than its bound; it changes no other figure. */
+/** A busy machine makes only figures in ms worse, up to this much more than their bound. */
 const SLOWER = 3;
 
 describe.skipIf(redisServer() === undefined || etcdServer() === undefined)('soak: faults', () => {
@@ -43,10 +40,9 @@ describe.skipIf(redisServer() === undefined || etcdServer() === undefined)('soak
       const words = ['--only', SHORT.join(), '--runs', '1', '--seed', '1'];
       const figures = await runBench<Figure[]>(MAX_RUN_MS, 'soak/faults.mjs', ...words);
       expect([...new Set(figures.map(({ name }) => name))].toSorted()).toEqual(SHORT.toSorted());
-      for (const { name, figure, worst, bound, unit } of figures)
-        expect(worst ?? Infinity, `${name}: ${figure}`).toBeLessThanOrEqual(
-          (unit === 'ms' ? SLOWER : 1) * bound + EPSILON,
-        );
+      const isOnlySlow = ({ unit, bound, worst }: Figure) =>
+        unit === 'ms' && (worst ?? Infinity) <= SLOWER * bound;
+      expect(figures.filter((each) => !each.holds && !isOnlySlow(each))).toEqual([]);
     },
     MAX_RUN_MS,
   );
