@@ -45,7 +45,7 @@ describe('npm run demo', () => {
     'runs to its end, and all its checks hold',
     async () => {
       const { texts, code } = startDemo();
-      expect([await code, texts.err]).toEqual([0, '']);
+      expect([await code, texts.err], texts.out).toEqual([0, '']);
       const { out } = texts;
       expect(out).not.toContain('\x1b');
       for (const line of [
