@@ -5,7 +5,7 @@ import type { Random } from '../core/random.ts';
 import type { Feedback, KeyStatus, Policy, RuleStatus, Settlement } from '../policies/policy.ts';
 import type { TableSlices } from './table-slices.ts';
 
-/** The state of all keys: hash and numbers of each, one after the other, and the debt of evicted keys. */
+/** The state of all keys: the hash and numbers of each key in sequence, and the debt of evicted keys. */
 export interface TableSnapshot {
   readonly entries: Float64Array;
   readonly debtUntil: Float64Array | undefined;
@@ -13,16 +13,16 @@ export interface TableSnapshot {
 
 /** Memory that the tables of several limits share. */
 export interface SharedMemory {
-  /** False if a block would leave too little for others. */
+  /** False if a block would leave too little memory for others. */
   hasRoom(bytes: number): boolean;
-  /** So many bytes are taken, or released if below 0. */
+  /** Accounts for allocated bytes; a negative number releases bytes. */
   add(bytes: number): void;
 }
 
-/** The most keys of a table; by default as many as the memory has room for. */
+/** The most keys of a table, or the memory that bounds them. */
 export type KeyBound = number | SharedMemory;
 
-/** What a limiter provides to its backend. */
+/** Services of a limiter for its backend. */
 export interface BackendContext {
   readonly name: string;
   /** False if the name was not configured and is that of the policy. */
@@ -32,7 +32,7 @@ export interface BackendContext {
   readonly maxKeys: KeyBound;
   /** The hasher of callers that pass hashed keys. */
   readonly hasher?: Hasher;
-  /** Called when a key gained capacity from elsewhere: its waiters may retry. */
+  /** Called when a key gained capacity elsewhere: its waiters may retry. */
   readonly onCapacity?: (key: string) => void;
 }
 
@@ -50,9 +50,9 @@ export interface CheckWithStatus {
 
 /** This process's part of a limit that a pool divides, and its use. */
 export interface PoolStats {
-  /** How many processes divide the limit; 0: this process has no part of it. */
+  /** Number of processes that divide the limit; 0: this process has no part of it. */
   readonly poolSize: number;
-  /** Units a second of its part, over all keys in use, when last called. Like `poolUsed` absent where calls in flight are counted. */
+  /** Its part in units per second at its last call, over all keys in use. Like `poolUsed`, absent for concurrency. */
   readonly poolTokens?: number;
   /** Units used in all complete seconds, without those returned in the second of their take. */
   readonly poolUsed?: number;
@@ -63,65 +63,65 @@ export interface PoolStats {
 export interface Backend {
   /** May it happen now? `partitionIndex` refers to the policy's list of partitions. */
   check(key: string, cost: number, partitionIndex?: number): Decision;
-  /** True if it needs the names of keys, so that `checkHashed` is not enough. */
+  /** True if it needs the names of keys: `checkHashed` is not enough then. */
   readonly needsKeyNames?: boolean;
-  /** The same by a hash made with this backend's hasher. */
+  /** `check` by a hash made with this backend's hasher. */
   checkHashed(low: number, high: number, cost: number): Decision;
   /**
-   * `checkHashed`, and the status of each rule after it, read from the same slot. Undefined, and nothing
-   * is taken, if the backend has to decide by name.
+   * `checkHashed`, and the status of each rule after it, read from the same slot. Undefined, without a charge, if the
+   * backend has to decide by name.
    */
   checkWithStatus?(low: number, high: number, cost: number): CheckWithStatus | undefined;
-  /** The same without reservations: allow or deny. */
+  /** `check` without reservations: allows or denies. */
   checkNow(key: string, cost: number, now: Millis, partitionIndex?: number): Decision;
-  /** What `checkNow` would decide, without counting. */
+  /** The decision of `checkNow`, without counting. */
   peek(key: string, cost: number, partitionIndex?: number): Decision;
   /** The least time until calls of `units` in all are granted to the key; 0: unknown. */
   timeToGrantMs?(key: string, units: number): Millis;
-  /** Takes up to `most` whole units, Infinity for all, and returns how many it took. */
+  /** Takes up to `most` whole units (Infinity: all) and returns how many it took. */
   takeUpTo(key: string, most: number): number;
   /** Token buckets only, for groups: takes up to `most` whole tokens above the level `leave`. */
   takeSurplus?(key: string, most: number, leave: number): number;
   /** Token buckets only, for groups: adds tokens of another bucket, up to the level `upTo`. */
   credit?(key: string, tokens: number, upTo: number): void;
-  /** `now`, here and below, saves a second reading of the limiter's clock. */
+  /** `now`, here and below, saves reading the limiter's clock again. */
   settle(key: string, settlement: Settlement, now?: Millis): void;
-  /** Applies feedback from elsewhere; false if the limit has no use for it. */
+  /** Applies feedback from elsewhere; false if the limit does not use it. */
   update(key: string, feedback: Feedback): boolean;
   /** The key's status; changes nothing. */
   inspect(key: string, now?: Millis): KeyStatus;
 
-  /** Forgets what a key has consumed. */
+  /** Forgets the key's consumption. */
   forget(key: string): void;
   /** The state of one key, for another limit of this process. */
   keySnapshot(key: string): TableSnapshot;
   /** The state of all keys, for a successor with the same policy and hasher. */
   snapshot(): TableSnapshot;
-  /** The same without a pause; calls may be decided between two slices. */
+  /** `snapshot` in slices, without a pause: calls may be decided between two slices. */
   slices(): TableSlices;
   /**
-   * With `from`, of a rule of the same kind with other numbers. False, and nothing is restored, if it is not. Without
-   * debt, what was spent counts up to the burst.
+   * Restores a snapshot. `from`: the policy of the snapshot, of the same kind with other numbers; false, and nothing is
+   * restored, for another kind. Without `keepsDebt`, consumption counts up to the burst.
    */
   restore(snapshot: TableSnapshot, from?: Policy, keepsDebt?: boolean): boolean;
 
-  /** Does in the background what a `copyFrom` this one would have to do at once. */
+  /** Completes in the background the work that a `copyFrom` of this backend would otherwise do at once. */
   prepareCopy?(): void;
 
   /**
-   * The keys of another backend, like `restore` of its snapshot. The last copy of a source that is not used any more takes
-   * its memory, in time that does not depend on the number of keys. Undefined, and nothing is copied, if a snapshot is
-   * the way to copy them.
+   * Copies the keys of another backend, like `restore` of its snapshot. The last copy from a source that is no longer
+   * used takes its memory, in time that does not depend on the number of keys. Undefined, and nothing is copied, if the
+   * keys have to be copied by a snapshot.
    */
   copyFrom?(source: Backend, isLast?: boolean): boolean | undefined;
 
   /**
-   * What replaces the rule by one with other numbers: spent tokens stay spent, calls stay in flight. Undefined if the
-   * rule is of another kind, or the backend cannot. Nothing changes before the returned function is called.
+   * Prepares a change of the rule's numbers: spent tokens stay spent, calls stay in flight. Undefined for another kind
+   * of rule, or if the backend cannot change it. Nothing changes before the returned function is called.
    */
   prepareChange?(policy: Policy): (() => void) | undefined;
 
-  /** Called once when the limiter closes or is replaced: leave, save, release. */
+  /** Called once when the limiter closes or is replaced: the backend leaves, saves and releases. */
   detach?(): void;
 
   /** Keys with a state. */

@@ -51,7 +51,7 @@ test('circuit breaker: probes 50 ms after a failure, then less often, and recove
   ]);
   breaker.trip(new Error('down'));
   await clock.advanceAsync(50);
-  expect([probedAt.at(-1), breaker.isOpen]).toEqual([4050, false]); // it starts with 50 ms again
+  expect([probedAt.at(-1), breaker.isOpen]).toEqual([4050, false]); // starts with 50 ms again
 });
 
 test('circuit breaker: where timers end with their request, a later call starts the probe that is overdue', async () => {
@@ -69,7 +69,7 @@ test('circuit breaker: where timers end with their request, a later call starts 
   breaker.trip(new Error('down'));
   expect([breaker.isOpen, probes]).toEqual([true, 0]);
   clock.advance(1000);
-  expect([breaker.isOpen, breaker.isOpen, probes]).toEqual([true, true, 1]); // one at a time
+  expect([breaker.isOpen, breaker.isOpen, probes]).toEqual([true, true, 1]); // one probe at a time
   await Promise.resolve();
   isDown = false;
   clock.advance(1000);

@@ -5,9 +5,9 @@
  *        ▲                                           │ after a delay
  *        └──────────── success ◀──────────────── one probe, in the background
  *
- * Calls are never used as probes: while it is open, the fallback decides at once.
+ * Calls are never used as probes: while the breaker is open, the fallback decides at once.
  *
- * On Cloudflare Workers a timer, and a probe, end with their request. There the next call starts the probe that is due.
+ * On Cloudflare Workers, timers and probes end with their request. There the next call starts the due probe.
  */
 
 import {
@@ -18,19 +18,19 @@ import {
   timersEndWithRequest,
 } from '../core/clock.ts';
 
-/** Delay of the first probe, and of later ones at most: recovery is noticed within a second. */
+/** Delay of the first probe, and the longest delay: recovery is noticed within 1 s. */
 const FIRST_PROBE_MS = 50;
 const MAX_PROBE_MS = 400;
 
-/** A probe that is late by this has ended with its request. */
+/** A probe that is overdue by this has ended with its request. */
 const MAX_LATENESS_MS = 100;
 
-/** Of so many immediate rejections, one is delayed until the event loop has run. */
+/** One in this many immediate rejections is delayed until the event loop has run. */
 const REJECTIONS_PER_TICK = 1000;
 
 /**
- * Rejects calls, and yields to the event loop now and then. A caller that retries immediately would
- * otherwise starve it, and the probe would never be sent.
+ * Rejects calls and periodically yields to the event loop. A caller that retries immediately would otherwise starve it,
+ * and the probe would never be sent.
  */
 export class RejectionPacer {
   #rejected = 0;
@@ -51,7 +51,7 @@ export class CircuitBreaker {
   #isOpen = false;
   #probeDelayMs = FIRST_PROBE_MS;
   #cancelProbe: (() => void) | undefined;
-  /** When the next probe is due. */
+  /** Time at which the next probe is due. */
   #probeAt: Millis = Infinity;
   readonly #losesTimers: boolean;
 
@@ -67,7 +67,7 @@ export class CircuitBreaker {
     this.#losesTimers = losesTimers;
   }
 
-  /** Where timers end with their request, it also starts a probe that is overdue. */
+  /** Where timers end with their request, reading it also starts an overdue probe. */
   get isOpen(): boolean {
     if (this.#isOpen && this.#losesTimers) this.#replaceLostProbe();
     return this.#isOpen;
@@ -96,7 +96,7 @@ export class CircuitBreaker {
   #replaceLostProbe(): void {
     const now = this.#clock.now();
     if (!this.#cancelProbe || now < this.#probeAt + MAX_LATENESS_MS) return;
-    this.#probeAt = now + MAX_PROBE_MS; // if this request ends too, a later one tries
+    this.#probeAt = now + MAX_PROBE_MS; // a later request probes if this one ends, too
     this.#runProbe();
   }
 

@@ -6,7 +6,7 @@
  *         └ RunningBackend     the backend inside a daemon: creates limits, view, metrics, close
  *      └ LimitBackend      its use by one limit: dry run, identity, factory
  *
- * The daemon's registry lists the modules. Everything else iterates over that list and names no backend.
+ * The daemon's registry lists the modules. All other code iterates over that list and names no backend.
  */
 
 import type { Socket } from 'node:net';
@@ -29,50 +29,50 @@ export interface BackendModule {
   readSection?(value: unknown, path: string): BackendSection;
   /** Reads the field of a limit that carries all options itself. @throws {ConfigError} */
   readLimit?(value: unknown, path: string): LimitBackend;
-  /** Set if it wraps the backend that decides, and which backends it cannot wrap. */
+  /** Set if it wraps the deciding backend: the backends that it cannot wrap. */
   readonly wrapper?: { readonly excludes: readonly string[] };
   readonly page?: BackendPage;
   readonly overrides?: readonly SectionOverride[];
 }
 
 export interface BackendSection {
-  /** What every limit that uses this backend gets. */
+  /** Use of this backend by every limit. */
   readonly limit: LimitBackend;
-  /** Compared on reload: a section with another identity takes a restart. */
+  /** Compared on reload: a change of the identity requires a restart. */
   readonly identity: string;
-  /** Also applies to limits that name no backend, if their rule can be shared this way. */
+  /** Also applies to limits that name no backend, if their rule can be shared in this way. */
   readonly isDefault?: boolean;
-  /** Set if several daemons have to hash keys alike. */
+  /** Set if several daemons have to compute equal key hashes. */
   readonly hashSeed?: HashSeed;
   readonly servers?: readonly ServerUse[];
   readonly listener?: BackendListener;
-  /** @throws {ConfigError} if it cannot run as configured, such as for a missing package. */
+  /** @throws {ConfigError} if it cannot run as configured, for example without a required package. */
   start(context: BackendStartContext): Promise<RunningBackend>;
 }
 
 /** Addresses that the daemon listens on for a backend. */
 export interface BackendListener {
   readonly addresses: readonly ListenAddress[];
-  /** A request to try it with: its path, and flags for curl. */
+  /** An example request: its path, and flags for curl. */
   readonly example: { readonly path: string; readonly flags: string };
 }
 
 export interface LimitBackend {
   readonly name: string;
-  /** Part of a limiter's fingerprint: with another identity it is another limiter. */
+  /** Part of a limiter's fingerprint: another identity means another limiter. */
   readonly identity: string;
   /** Shown by `GET /limits`; without secrets. */
   readonly view: unknown;
   /** Added by `explain`, such as "shared through Redis". */
   readonly note?: string;
-  /** Reported for the field if the backend cannot share the rule; undefined: the error of the dry run is. */
+  /** Error for the field if the backend cannot share the rule; undefined: the error of the dry run is reported. */
   readonly unsupported?: string;
-  /** The clock is read for every decision, not once for a batch. */
+  /** True if the clock is read for every decision instead of once per batch. */
   readonly needsExactTime?: boolean;
   readonly servers?: readonly ServerUse[];
   /**
-   * A factory for limits that are created to validate their rule and never checked. Its backends have the capabilities of
-   * the real ones, such as `credit`: a wrapper accepts or refuses them by these.
+   * Creates a factory for limits that only validate their rule and are never checked. Its backends have the
+   * capabilities of the real ones, such as `credit`, because wrappers accept or reject them by these.
    */
   dryRun(inner?: AnyBackendFactory): AnyBackendFactory;
   /** Left out where the section's running backend creates limits. */
@@ -88,16 +88,16 @@ export interface BackendStartContext {
   readonly connections: SharedConnections;
 }
 
-/** Carries texts between the daemons of a fleet, at best effort. */
+/** Sends texts between the daemons of a fleet, best effort. */
 export interface FleetChannel {
-  /** To one daemon, or to all. */
+  /** Sends to one daemon, or to all. */
   send(text: string, to?: number): void;
   onText: ((text: string, from: number) => void) | undefined;
-  /** Called when this daemon goes on after a suspension. Calls are refused until the promise is settled, within a bound. */
+  /** Called when this daemon resumes after a suspension. Calls are refused until the promise settles, or a bound. */
   onResume?: (() => Promise<unknown>) | undefined;
-  /** The other daemons, the one that has run longest first. */
+  /** The other daemons, longest-running first. */
   peers(): readonly number[];
-  /** What a daemon calls itself. */
+  /** The name that a daemon reports for itself. */
   nameOf?(id: number): string | undefined;
 }
 
@@ -107,12 +107,12 @@ export interface RunningBackend {
   readonly channel?: FleetChannel;
   /** Called once all limits exist, before the daemon listens. */
   join?(): Promise<void>;
-  /** True while its limits refuse calls, because this daemon has no state of its fleet yet. */
+  /** True while its limits refuse calls, because this daemon has not received the state of its fleet yet. */
   isJoining?(): boolean;
   /** The admin page as JSON. */
   view(): unknown;
   metrics(): readonly MetricFamily[];
-  /** A connection to one of `listener.addresses`. */
+  /** Accepts a connection to one of `listener.addresses`. */
   accept?(socket: Socket, maxConnections: number): void;
   /** May be called twice. */
   close(): void | Promise<void>;
@@ -120,13 +120,13 @@ export interface RunningBackend {
 
 /** `GET /<name>`, and the command `sluice <name>` that prints it. */
 export interface BackendPage {
-  /** What it shows, in a few words. */
+  /** Summary in a few words. */
   readonly summary: string;
-  /** What it shows, for `--help`. */
+  /** Description for `--help`. */
   readonly description: string;
-  /** The JSON of a daemon without this backend; it has no `id`. */
+  /** The JSON of a daemon without this backend; has no `id`. */
   readonly emptyView: object;
-  /** What the command prints for it. */
+  /** Text that the command prints for `emptyView`. */
   readonly emptyMessage: string;
   /** Lines and tables; the CLI aligns columns and replaces control characters. */
   render(view: unknown): readonly (string | TextTable)[];
@@ -140,6 +140,6 @@ export interface SectionOverride {
   readonly field: string;
   readonly variable: string;
   readonly flag?: { readonly name: string; readonly help: string };
-  /** `list`: with commas; `addresses`: a list, of which `off` removes the section. */
+  /** `list`: separated by commas; `addresses`: a list, in which `off` removes the section. */
   readonly kind: 'text' | 'list' | 'addresses';
 }

@@ -1,5 +1,5 @@
 /**
- * Base class of backends that wrap another: delegates everything a subclass does not override.
+ * Base class of backends that wrap another one: delegates every member that a subclass does not override.
  *
  * By default all decisions go by name, so a subclass that overrides `check` and `checkNow` decides every call.
  *
@@ -14,7 +14,7 @@ import type { TableSlices } from './table-slices.ts';
 
 export class DelegatingBackend<Inner extends Backend = Backend> implements Backend {
   protected readonly inner: Inner;
-  /** A subclass that also overrides `checkHashed` and `checkWithStatus` sets it to false. */
+  /** False in a subclass that also overrides `checkHashed` and `checkWithStatus`. */
   readonly needsKeyNames: boolean = true;
 
   constructor(inner: Inner) {
@@ -105,7 +105,7 @@ export class DelegatingBackend<Inner extends Backend = Backend> implements Backe
     this.inner.detach?.();
   }
 
-  /** The backend that holds the keys, behind all that delegate to it. */
+  /** Returns the backend that holds the keys, behind all delegating ones. */
   static innermost(backend: Backend): Backend {
     return backend instanceof DelegatingBackend
       ? DelegatingBackend.innermost(backend.inner)

@@ -1,5 +1,5 @@
 /**
- * Base class of remote backends that wrap another: delegates everything a subclass does not override.
+ * Base class of remote backends that wrap another one: delegates every member that a subclass does not override.
  *
  * Optional members are not delegated, because callers detect them by presence.
  */

@@ -1,27 +1,27 @@
 /**
- * The calls in flight of this process, where a server counts those of all processes: a lease for each.
+ * This process's calls in flight, one lease each, where a server counts the calls of all processes.
  *
- * A lease belongs to a permit, which ends it by its id, or to a call without one (`check`, `takeUpTo`), which is settled by
- * its key and a number of units. The two never end each other.
+ * A permit's lease ends by its id. A lease of a call without a permit (`check`, `takeUpTo`) ends by its key and a
+ * number of units. Neither settlement ends a lease of the other kind.
  */
 
 import type { RemoteLease } from './remote-backend.ts';
 
 export interface HeldLease extends RemoteLease {
   readonly key: string;
-  /** Units in flight: some of them may be settled before the others. */
+  /** Units in flight; some may be settled before the others. */
   cost: number;
   isLost: boolean;
 }
 
-/** Units that a settlement took off a lease. */
+/** Units of a lease that a settlement ended. */
 export interface SettledUnits<Lease> {
   readonly id: string;
   readonly lease: Lease;
   readonly units: number;
 }
 
-/** The leases of one key, the oldest first. */
+/** The leases of one key, oldest first. */
 interface KeyLeases<Lease> {
   readonly leases: Map<string, Lease>;
   units: number;
@@ -56,13 +56,13 @@ export class HeldLeases<Lease extends HeldLease> {
     return this.#byKey.get(key)?.units ?? 0;
   }
 
-  /** Makes a lease the last of `entries`, as if it had just been added. */
+  /** Moves a lease to the end of `entries`. */
   moveToEnd(id: string, lease: Lease): void {
     this.#byId.delete(id);
     this.#byId.set(id, lease);
   }
 
-  /** Ends the call of a lease, if it is known. */
+  /** Ends the call of a lease, if the lease is known. */
   remove(id: string): readonly SettledUnits<Lease>[] {
     const lease = this.#byId.get(id);
     if (!lease) return [];
@@ -71,13 +71,13 @@ export class HeldLeases<Lease extends HeldLease> {
     return [{ id, lease, units }];
   }
 
-  /** Ends calls of a key that have no permit, the oldest first, until so many units are settled. */
+  /** Ends calls of a key that have no permit, oldest first, until `units` are settled. */
   removeUnits(key: string, units: number): readonly SettledUnits<Lease>[] {
     const settled: SettledUnits<Lease>[] = [];
     let left = units;
     for (const [id, lease] of this.#byKey.get(key)?.leases ?? []) {
       if (left <= 0) break;
-      if (lease.onLost) continue; // of a permit
+      if (lease.onLost) continue; // belongs to a permit
       const taken = Math.min(left, lease.cost);
       left -= taken;
       settled.push({ id, lease, units: taken });
@@ -91,7 +91,7 @@ export class HeldLeases<Lease extends HeldLease> {
     for (const lease of this.#byKey.get(key)?.leases.values() ?? []) loseLease(lease);
   }
 
-  /** Ends all calls, and tells their permits. */
+  /** Ends all calls and tells their permits. */
   clear(): void {
     for (const key of this.#byKey.keys()) this.lose(key);
     this.#byId.clear();

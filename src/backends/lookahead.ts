@@ -1,8 +1,8 @@
 /**
- * Lookahead: how long before the next permit of a spacing is due a waiting call may be granted it.
+ * Lookahead: the time before the next permit of a spacing is due at which a waiting call may already be granted it.
  *
- * A queue that checks exactly when the permit is due is late by a timer, its jitter and a round trip, every time. So it
- * checks a little early, is granted the next permit and sleeps until it is due:
+ * A queue that checks exactly when the permit is due is always late: by a timer, its jitter and a round trip. Therefore
+ * it checks earlier, is granted the next permit and sleeps until it is due:
  *
  *     lookahead = round trip + timer lateness + jitter      usually 6 to 30 ms
  *
@@ -13,7 +13,7 @@ import type { Millis } from '../core/clock.ts';
 import type { Policy } from '../policies/policy.ts';
 import { maxJitterMs } from './remote-backend.ts';
 
-/** Timers are late by one or two milliseconds, in a busy process by a few more. */
+/** Timers are late by 1 to 2 ms, in a busy process by a few more. */
 const TIMER_LATENESS_MS: Millis = 5;
 
 /** 0 unless the limit is a spacing. */

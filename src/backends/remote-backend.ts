@@ -1,8 +1,7 @@
 /**
- * The remote backend interface: a server decides, so every decision is a promise.
+ * The remote counterpart of `backend.ts`: a server decides, so every decision is a promise.
  *
- * The counterpart of `backend.ts`. Time is the server's: a decision carries its instant on the server's
- * clock, and settling passes that instant back. The clients' clocks do not count.
+ * Only the server's clock counts: a decision carries its instant on that clock, and settling passes that instant back.
  */
 
 import type { Clock, Millis } from '../core/clock.ts';
@@ -16,13 +15,13 @@ import type { KeyBound } from './backend.ts';
 export interface RemoteDecision {
   readonly decision: Decision;
   readonly decidedAt: Millis;
-  /** A call that begins later than this, on the limiter's clock, has lost its permit; absent: no deadline. */
+  /** Latest start of the call on the limiter's clock: a later call has lost its permit. Absent: no deadline. */
   readonly usableUntil?: Millis;
   /** The lease of the call, where the server counts calls in flight. */
   readonly leaseId?: string | undefined;
   /** The id by which the server remembers the call. */
   readonly callId?: string | undefined;
-  /** Of a reservation: what `confirm` and `cancel` name it by. */
+  /** Identifies a reservation for `confirm` and `cancel`. */
   readonly reservationId?: string;
   /** True if the server was unavailable and `onUnavailable` decided. */
   readonly fromFallback?: boolean;
@@ -46,10 +45,10 @@ export interface BatchDecision {
   readonly granted: number;
   /** Time until each of the last granted waiters may start: their slots were the next to open. */
   readonly dueInMs?: readonly Millis[];
-  /** How long before it opens the server grants a slot: a check succeeds from then on. */
+  /** Time before its opening from which on the server grants a slot. */
   readonly lookaheadMs?: Millis;
   readonly refusal: Decision | undefined;
-  /** What the last granted waiter left, where that is known. */
+  /** The key's remaining capacity after the last granted waiter, where known. */
   readonly remaining?: number | undefined;
   readonly decidedAt: Millis;
   /** `usableUntil` of each granted waiter. */
@@ -59,7 +58,7 @@ export interface BatchDecision {
   readonly fromFallback?: boolean;
 }
 
-/** The decision about a batch of which only the first call was checked. */
+/** Converts a decision of a batch of which only the first call was checked. */
 export function toBatchDecision(first: RemoteDecision): BatchDecision {
   const { decision, leaseId, usableUntil, ...rest } = first;
   if (decision.verdict === 'deny') return { granted: 0, refusal: decision, ...rest };
@@ -88,22 +87,22 @@ export interface RemoteBackend {
   /** May it happen? May decide `wait`, with a reservation. */
   check(key: string, cost: number): Promise<RemoteDecision>;
   /**
-   * Allow or deny, without reservations. `isWaiting`: the call waits on if it is refused, so no lock-out counts the
-   * refusal. The same holds for `reserve` and `chargeTogether`.
+   * `check` without reservations: allows or denies. `isWaiting`: a refused call continues to wait, so no lock-out
+   * counts the refusal. This also holds for `reserve` and `chargeTogether`.
    */
   checkNow(key: string, cost: number, isWaiting?: boolean): Promise<RemoteDecision>;
   /**
    * `check`, or `checkNow` without reservations, charged once for all calls of a key with this id: the server remembers
-   * it for `forMs`. Absent: the backend cannot.
+   * it for `forMs`. Absent: not supported.
    */
   checkOnce?(
     key: string,
     cost: number,
     call: { readonly id: string; readonly forMs: Millis; readonly mayReserve: boolean },
   ): Promise<RemoteDecision>;
-  /** Checks the costs of queued waiters, first come first served: none is granted after a refused one. */
+  /** Checks the costs of queued waiters, first come first served: after a refused waiter, none is granted. */
   checkBatch(key: string, costs: readonly number[]): Promise<BatchDecision>;
-  /** Takes up to `most` whole units, and returns how many it took. */
+  /** Takes up to `most` whole units and returns how many it took. */
   takeUpTo(key: string, most: number): Promise<number>;
   /** Token buckets only, for groups: takes up to `most` whole tokens above the level `leave`; 0 while unavailable. */
   takeSurplus?(key: string, most: number, leave: number): Promise<number>;
@@ -111,65 +110,65 @@ export interface RemoteBackend {
   credit?(key: string, tokens: number, upTo: number): Promise<void>;
   settle(key: string, settlement: Settlement): Promise<void>;
   /**
-   * `checkNow` of a call that is not certain yet. Without `confirm`, its units come back by themselves after a bounded
-   * time. Absent: a charge stays until it is settled as ignored.
+   * `checkNow` of a call that is not certain yet. Without `confirm`, its units are released after a bounded time.
+   * Absent: a charge stays until it is settled as ignored.
    */
   reserve?(key: string, cost: number, isWaiting?: boolean): Promise<RemoteDecision>;
   /** Makes a reservation final; false if it has expired. Rejects while unavailable. */
   confirm?(key: string, reservationId: string): Promise<boolean>;
   /** Undoes a reservation, confirmed or not. */
   cancel?(key: string, reservationId: string): Promise<void>;
-  /** Undoes what the fallback granted, except a lease. */
+  /** Undoes a grant of the fallback, except a lease. */
   cancelFallback?(key: string, cost: number): void;
-  /** Charges several limits of one server in one call, all or none; undefined if that takes several calls. */
+  /** Charges several limits of one server in one call, all or none; undefined if it would take several calls. */
   chargeTogether?(
     parts: readonly JointPartRequest[],
     isWaiting?: boolean,
   ): Promise<JointDecision> | undefined;
-  /** A decision from prefetched tokens, after a refill if need be; undefined: the server must decide. */
+  /** A decision from prefetched tokens, after a refill if necessary; undefined: the server must decide. */
   takePrefetched?(key: string, cost: number): Promise<Decision | undefined>;
-  /** Puts back what `takePrefetched` took. */
+  /** Returns units that `takePrefetched` took. */
   returnPrefetched?(key: string, cost: number): Promise<void>;
-  /** An instant of the limiter's clock on the server's clock, where they differ; NaN before the first reply. */
+  /** Converts an instant of the limiter's clock to the server's, where they differ; NaN before the first reply. */
   toServerTime?(key: string, at: Millis): Millis;
-  /** A lease that is not settled, where the server counts calls in flight. */
+  /** An unsettled lease, where the server counts calls in flight. */
   leaseOf?(leaseId: string): RemoteLease | undefined;
-  /** Forgets what a key has consumed. Rejects while unavailable. Absent: the backend cannot. */
+  /** Forgets the key's consumption. Rejects while unavailable. Absent: not supported. */
   forget?(key: string): Promise<void>;
-  /** Lock-out: how attempts of a key ended, or that a waiting call was refused. Of every backend that accepts one. */
+  /** Lock-out: reports how attempts ended, or that a waiting call was refused. Absent: not supported. */
   report?(key: string, report: AttemptOutcome | 'refusal', count: number): Promise<void>;
   /** Counts hits served elsewhere. */
   addHits(key: string, count: number): Promise<void>;
-  /** The key's numbers and the time on the server's clock; undefined while unavailable. */
+  /** Reads the key's numbers and the time on the server's clock; undefined while unavailable. */
   readState(
     key: string,
   ): Promise<{ readonly state: Float64Array; readonly at: Millis } | undefined>;
   /**
-   * What replaces the rule by one with other numbers: keys in the server are converted, then this process decides by
-   * the new rule. Undefined if the rule is of another kind. Nothing changes before the returned function is called.
+   * Prepares a change of the rule's numbers: keys in the server are converted, then this process decides by the new
+   * rule. Undefined for another kind of rule. Nothing changes before the returned function is called.
    */
   prepareChange?(policy: Policy): (() => Promise<void>) | undefined;
-  /** Waits in the queue of the whole fleet, where the server keeps one. */
+  /** Waits in the fleet queue, where the server keeps one. */
   readonly waitForPermit?:
     | ((key: string, cost: number, limits: FairWaitLimits) => Promise<FairWaitResult>)
     | undefined;
-  /** Waiters of this process in that queue. */
+  /** Waiters of this process in the fleet queue. */
   readonly waiterCount?: number;
   readonly isAvailable: boolean;
-  /** What decides while the server is unavailable. */
+  /** The decision while the server is unavailable. */
   readonly onUnavailable: OnUnavailable;
-  /** Refuses waiters in its own queue, gives back what it holds and stops. The connection stays open. */
+  /** Refuses waiters in its own queue, returns what it holds and stops. The connection stays open. */
   close(): Promise<void>;
 }
 
 /** Upper bound of the jitter that a queue adds to a retry time. */
 export const maxJitterMs = (ms: Millis): Millis => Math.min(25, ms * 0.05);
 
-/** How long a waiter stays in the queue of the fleet. */
+/** Limits of a wait in the fleet queue. */
 export interface FairWaitLimits {
   readonly maxWaitMs: Millis;
   readonly signal?: AbortSignal | undefined;
-  /** For a queue of order `fair`. */
+  /** The flow in a queue of order `fair`. */
   readonly flow?: Flow | undefined;
 }
 
@@ -178,7 +177,7 @@ export type FairWaitResult =
       readonly verdict: 'allow';
       readonly dueAt: Millis;
       readonly fromFallback: boolean;
-      /** What its key had left, where that is known. */
+      /** The key's remaining capacity, where known. */
       readonly remaining?: number | undefined;
       /** The lease of the call, where the server counts calls in flight. */
       readonly leaseId?: string | undefined;
@@ -189,9 +188,9 @@ export type FairWaitResult =
       readonly verdict: 'deny';
       readonly retryAfterMs: Millis;
       readonly reason: 'never' | 'too-long' | 'queue-full' | 'closed';
-      /** Of a limit with several rules: the one that the call waited for. */
+      /** The rule that the call waited for, in a limit with several rules. */
       readonly rule?: string | undefined;
-      /** True if the server was unavailable and `onUnavailable` made the last decision. */
+      /** True if `onUnavailable` made the last decision, because the server was unavailable. */
       readonly fromFallback?: boolean;
     };
 
@@ -204,7 +203,7 @@ export interface RemoteBackendFactory {
   create(policy: Policy, context: RemoteBackendContext): RemoteBackend;
 }
 
-/** What a limiter provides to its remote backend. */
+/** Services of a limiter for its remote backend. */
 export interface RemoteBackendContext {
   readonly name: string;
   /** False if the name was not configured and is that of the policy. */
@@ -213,14 +212,14 @@ export interface RemoteBackendContext {
   readonly random: Random;
   readonly maxKeys: KeyBound;
   readonly maxWaiters: number;
-  /** The order of the limiter's queue; `fair` also holds for a queue of the whole fleet. */
+  /** The order of the limiter's queue; `fair` also applies to a fleet queue. */
   readonly order?: string;
   /** True if waiters keep the process alive. */
   readonly keepAlive: boolean;
-  /** Called when a key gained capacity from elsewhere: its waiters may retry. */
+  /** Called when a key gained capacity elsewhere: its waiters may retry. */
   readonly onCapacity: (key: string) => void;
   /** Called when the server becomes unavailable, or available again. */
   readonly onAvailability: (isAvailable: boolean, why: unknown) => void;
-  /** True if a listener of the limiter hears of an outage. */
+  /** True if a listener of the limiter is notified of an outage. */
   readonly hasListeners?: () => boolean;
 }

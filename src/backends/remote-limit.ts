@@ -5,8 +5,8 @@ import type { Policy } from '../policies/policy.ts';
 import type { RemoteBackendContext } from './remote-backend.ts';
 
 /**
- * The part of a stored key that names the limit. A limit without a name goes by its parameters, so that two
- * unnamed limits share a count only if they are equal.
+ * The part of a stored key that names the limit. A limit without a name is identified by its parameters, so two unnamed
+ * limits share a count only if they are equal.
  */
 export const limitIdOf = (
   { name, hasExplicitName }: RemoteBackendContext,
@@ -15,21 +15,21 @@ export const limitIdOf = (
   hasExplicitName ? name : specs.map(({ kind, params }) => `${kind} ${params.join(' ')}`).join('+');
 
 /**
- * The kinds of a limit's rules, as part of a stored key: limits that cannot read each other's state have other keys. The
- * steps of a window are numbered by their length.
+ * The kinds of a limit's rules, as part of a stored key: limits that cannot read each other's state have different
+ * keys. The steps of a window are numbered by their length.
  */
 export const stateKindOf = ({ specs = [] }: Policy): string =>
   specs
     .map(({ kind, params }) => (kind === 'window' ? `${kind}-${params[1]}x${params[2]}` : kind))
     .join('+');
 
-/** The Retry-After of a refusal during an outage: the server may be available again by then. */
+/** The retry time of a refusal during an outage: the server may be available again by then. */
 export const UNAVAILABLE_RETRY_MS: Millis = 500;
 
 /** Fail open or fail closed: the decision while the server is unavailable. */
 export const decideUnavailable = (onUnavailable: 'deny' | 'allow'): Decision =>
   onUnavailable === 'allow' ? allow(0) : deny(UNAVAILABLE_RETRY_MS);
 
-/** An id of 22 letters and digits at most. */
+/** A random id of at most 22 letters and digits. */
 export const randomId = (random: Random): string =>
   [random(), random()].map((part) => Math.floor(part * 2 ** 53).toString(36)).join('');

@@ -6,15 +6,15 @@
 
 import type { Millis } from '../core/clock.ts';
 
-/** Weights of a single sample. */
+/** Weights of one sample. */
 const MEAN_WEIGHT = 0.125;
 const DEVIATION_WEIGHT = 0.25;
 const DEVIATION_FACTOR = 4;
 
-/** With a deadline: the largest part of it that one sample counts for. A trip during an election says nothing of the next. */
+/** With a deadline: the largest fraction of it that one sample counts for. Elections cause outliers. */
 const MAX_SAMPLE_FRACTION = 0.25;
 
-/** With a deadline: the largest part of it that the upper bound may be. It is the bound before the first sample, too. */
+/** With a deadline: the largest fraction of it for the upper bound, which is also the bound before the first sample. */
 const MAX_BOUND_FRACTION = 0.5;
 
 export class RttEstimator {

@@ -1,8 +1,8 @@
 /**
- * A snapshot that was written on a clock which has been set back since: its instants move along, as if it was written now.
+ * Shifts the instants of a snapshot whose writer's clock was set back since, as if it were written now.
  *
  *     clock of the writer   ──●────────●────┤ savedAt          age of each call at that instant: known
- *     clock of the reader   ──●────────●────┤ now              the same age: nothing was refilled, nothing is held longer
+ *     clock of the reader   ──●────────●────┤ now              equal ages: nothing is refilled, nothing is held longer
  */
 
 import type { Millis } from '../core/clock.ts';
@@ -21,7 +21,7 @@ export function setBackTable(
     setBackKey(policy, moved, at + 1, byMs, now);
   const scratch = new Float64Array(policy.width);
   const moveDebt = (until: Millis): Millis => {
-    if (until <= now + byMs) return -Infinity; // over before the snapshot was written
+    if (until <= now + byMs) return -Infinity; // had ended before the snapshot was written
     policy.init(scratch, 0, now + byMs, until);
     setBackKey(policy, scratch, 0, byMs, now);
     return policy.freshAt(scratch, 0, true);

@@ -1,9 +1,9 @@
 import type { TableSnapshot } from './backend.ts';
 
-/** The entries of some keys each; at the end the debt of evicted keys. */
+/** Slices with the entries of some keys each; the return value is the debt of evicted keys. */
 export type TableSlices = Generator<Float64Array, Float64Array | undefined>;
 
-/** All slices at once. */
+/** Collects all slices into a snapshot. */
 export function collectSlices(slices: TableSlices): TableSnapshot {
   const found: Float64Array[] = [];
   let slice = slices.next();

@@ -1,18 +1,18 @@
 /**
- * Finds what a settled call changed in a limit that learns, for the event `limit-changed`.
+ * Finds the change that a settled call made to a learnt limit, for the event `limit-changed`.
  *
- * The state of the key before and after the call is compared. Only a pace ends between two calls: a check lifts it when it
- * is no longer needed. So the keys with a pace are remembered, and the next settled call reports the end of it.
+ * Compares the key's state before and after the call. A pace can also end between two calls, because a check lifts a
+ * pace that is no longer needed. Keys with a pace are therefore remembered, and the next settled call reports its end.
  */
 
 import type { Outcome } from '../core/decision.ts';
 import type { KeyState, LimitCause } from '../policies/policy.ts';
 import { LEARNT, type LimitChangedEvent } from './events.ts';
 
-/** What an event says about an adjustment. */
+/** The adjustment as the event `limit-changed` reports it. */
 export type Adjustment = Omit<LimitChangedEvent, 'type' | 'limit' | 'key' | 'cost' | 'at'>;
 
-/** Beyond so many keys with a pace, the end of a pace is not reported. */
+/** The most keys whose pace is tracked. For keys beyond it, the end of a pace is not reported. */
 const MAX_PACED_KEYS = 1000;
 
 const NO_PACE = Infinity;
@@ -52,15 +52,15 @@ export class Adjustments {
 }
 
 /**
- * Why the call changed the limit; undefined if it did not. The rule delay knows the cause. Other rules decrease by
- * back-pressure of this call or an earlier one, or by latency.
+ * Why the call changed the limit; undefined if it did not. The `delay` rule reports its cause itself. Other rules
+ * decrease because of back-pressure, from this call or an earlier one, or because of latency.
  */
 function causeOfLimit(before: KeyState, after: KeyState, outcome: Outcome): LimitCause | undefined {
   const { limit: from = 0, backPressure } = before;
   const { limit: to = 0, cause } = after;
   const isPressure = outcome === 'busy' || outcome === 'timeout';
   if (from === to) return undefined;
-  // The cause of an earlier cut: the limit has a fraction, and only alternates between the whole limits around it.
+  // An earlier cut is the cause: the limit has a fraction and only alternates between the two whole numbers around it.
   if (!isPressure && (cause === 'refusal' || cause === 'silence')) return undefined;
   if (cause !== undefined) return cause;
   if (to > from) return 'success';

@@ -54,7 +54,7 @@ export interface RemoteLimiter extends Pick<Limiter, 'name' | 'on'> {
    * whose calls must be settled (concurrency), without `willSettle`: use `acquire` or `tryAcquire` there.
    */
   check(key: string, cost?: number, options?: IdOptions & SettleOptions): Promise<Decision>;
-  /** What `tryAcquire` would decide; undefined while the backend is unavailable. Changes nothing and is not counted. */
+  /** Returns the decision of `tryAcquire`, without counting; undefined while the backend is unavailable. */
   peek(key: string, cost?: number): Promise<Decision | undefined>;
   /** A permit now or a refusal. */
   tryAcquire(key: string, cost?: number, options?: IdOptions): Promise<Permit | Refusal>;
@@ -87,7 +87,7 @@ export interface RemoteLimiter extends Pick<Limiter, 'name' | 'on'> {
 export const isRemote = (limiter: object): limiter is RemoteLimiter =>
   (limiter as Partial<RemoteLimiterInternals>).isRemote === true;
 
-/** What a remote limiter counts itself; keys and their memory are in the backend. */
+/** Counters and sizes of a remote limiter. Keys and their memory are in the backend. */
 export interface RemoteStats
   extends CounterSnapshot,
     Pick<Stats, 'waiting' | 'held' | 'eventLoopDelayMs'> {
@@ -110,7 +110,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
   readonly #backend: RemoteBackend;
   readonly #scheduler: RemoteWaitScheduler;
   readonly #hasExplicitName: boolean;
-  /** Of its wait queues; a composite has queues of its own. */
+  /** Settings of this limiter's wait queues; a composite has queues of its own. */
   readonly queueSettings: QueueSettings;
   #fallbackCount = 0;
   /** Changes of the limit run one after the other. */
@@ -329,7 +329,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     return isLost ? deny(Math.ceil(this.policy.traits.refillMs ?? 0)) : decision;
   }
 
-  /** The reply was delayed on its way: the next slot may be too close by now. */
+  /** The reply took too long: the reserved slot may no longer be usable. */
   #isTooLate(usableUntil: Millis | undefined): boolean {
     return usableUntil !== undefined && this.clock.now() > usableUntil;
   }
@@ -514,7 +514,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
   }
 }
 
-/** What a check of a state would decide if nothing may be reserved; `state` is a copy. */
+/** The decision of a check that may not reserve ahead; changes `state`, which is a copy. */
 function peekState(policy: Policy, state: State, cost: number, now: Millis): Decision {
   const decision = policy.check(state, 0, cost, now);
   return decision.verdict === 'wait' ? deny(Math.ceil(decision.waitMs)) : decision;

@@ -9,7 +9,7 @@ import { ConfigError } from '../core/errors.ts';
 import { isRecord } from '../core/options.ts';
 import { emitProcessWarning } from '../core/process-warning.ts';
 
-/** By the kind of limit. */
+/** Options that are searched, by the kind of limit. */
 const LONG_OPTIONS: Readonly<Record<string, readonly string[]>> = {
   window: ['per'],
   quota: ['per'],
@@ -17,18 +17,18 @@ const LONG_OPTIONS: Readonly<Record<string, readonly string[]>> = {
   lockout: ['within', 'lock', 'forget'],
 };
 
-/** Of a limiter. */
+/** Limiter options that are searched. */
 const LONG_LIMITER_OPTIONS = ['permitTimeout', 'idFor', 'maxCooldown'];
 
 const SHORTEST_MS = 1000;
 
 interface BareDuration {
-  /** Without the path, such as `window.per`. */
+  /** The option without the limit's path, such as `window.per`. */
   readonly option: string;
   readonly error: ConfigError;
 }
 
-/** In the options of a limiter, which are valid. `path` replaces the root of the limit. */
+/** Finds bare durations in valid limiter options. `path` replaces the root of the limit. */
 export function bareDurations(options: object, path = 'limit'): readonly BareDuration[] {
   const { limit, ...others } = options as Record<string, unknown>;
   const own = path === 'limit' ? '' : `${path}.`;
@@ -59,13 +59,13 @@ function inOption(option: string, value: unknown, path: string): readonly BareDu
   return [{ option, error: new ConfigError(path, 'a duration with a unit', value, [], hint) }];
 }
 
-/** Once for each option. */
+/** Warns once per option. */
 export function warnOfBareDurations(options: object): void {
   for (const { option, error } of bareDurations(options))
     emitProcessWarning('BARE_DURATION', error.message, option);
 }
 
-/** @throws {ConfigError} with all of them. */
+/** @throws {ConfigError} that lists every bare duration. */
 export function requireUnits(options: object, path: string): void {
   const [first, ...rest] = bareDurations(options, path).map(({ error }) => error);
   if (first) throw ConfigError.merge([first, ...rest]);

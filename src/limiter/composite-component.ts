@@ -9,7 +9,7 @@ export interface AnyComponent {
   readonly costOf: (cost: number) => number;
 }
 
-/** One that decides in this process. */
+/** A component that decides in this process. */
 export interface Component extends AnyComponent {
   readonly limiter: SyncLimiter;
 }
@@ -17,7 +17,7 @@ export interface Component extends AnyComponent {
 export const isLocal = (component: AnyComponent): component is Component =>
   component.limiter instanceof SyncLimiter;
 
-/** The one limiter of this name. @throws {ConfigError} if there is none, or several. */
+/** Finds the limiter of this name. @throws {ConfigError} if there is none, or several. */
 export function limiterNamed<L extends { readonly name: string }>(
   limiters: readonly L[],
   name: string,
@@ -29,7 +29,7 @@ export function limiterNamed<L extends { readonly name: string }>(
   throw ConfigError.unknownName('limit', name, names);
 }
 
-/** A mapping that changes nothing; compared by identity. */
+/** The default mapping; compared by identity. */
 export const identity = <T>(value: T): T => value;
 
 /** Reads one element of `all([…])`. The components of a nested composite become components of this one. */
@@ -57,7 +57,7 @@ export function readComponents(
   }));
 }
 
-/** A limiter inside a composite inside a composite is mapped by both. */
+/** The nested composite's mapping and this one's apply in turn. */
 function compose<T>(outer: (value: T) => T, inner: (value: T) => T): (value: T) => T {
   if (outer === identity) return inner;
   return inner === identity ? outer : (value) => outer(inner(value));

@@ -94,7 +94,7 @@ describe('composite limiter', () => {
   test.each([1, 2, 3, 4, 5, 6, 7, 8])(
     'acquire: serves every call when a limit opens between peek and reserve (seed %i)',
     async (seed) => {
-      // Every read of this clock is a little later than the last: what was refused may fit now.
+      // Every read of this clock is slightly later than the last: a call that was refused may fit now.
       const random = seededRandom(seed);
       const base = new VirtualClock();
       let drift = 0;
@@ -142,7 +142,7 @@ describe('composite limiter', () => {
   });
 
   describe('acquire: both limits have a queue all the time', () => {
-    /** Calls on one limit, in a queue that never ends; the two limits open half an interval apart. */
+    /** Calls on one limit, in an endless queue; the two limits open half an interval apart. */
     async function saturated(limitA: Limit, limitB: Limit) {
       const clock = new VirtualClock();
       const a = limiter({ name: 'a', limit: limitA, clock });

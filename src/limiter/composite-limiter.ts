@@ -91,7 +91,7 @@ export interface ComponentOptions {
   readonly cost?: number | ((cost: number) => number) | undefined;
 }
 
-/** The same of a limiter whose backend may decide elsewhere. */
+/** A component of a composite whose backends may decide elsewhere. */
 export interface RemoteComponentOptions extends Omit<ComponentOptions, 'limiter'> {
   readonly limiter: Limiter | RemoteLimiter;
 }
@@ -110,7 +110,7 @@ export function all(
   components: readonly (Limiter | ComponentOptions)[],
   options?: AllOptions,
 ): Limiter;
-/** The same where a backend decides elsewhere. */
+/** Combines limiters of which at least one has a remote backend. */
 export function all(
   components: readonly (Limiter | RemoteLimiter | RemoteComponentOptions)[],
   options?: AllOptions,
@@ -143,7 +143,7 @@ function requireDifferent(components: readonly AnyComponent[]): void {
   }
 }
 
-/** The same for local limiters without a bound, for a caller that has its own. */
+/** Combines local limiters without `MAX_COMPONENTS`, for callers with a bound of their own. */
 export function createComposite(
   components: readonly (Limiter | ComponentOptions)[],
 ): CompositeLimiter {
@@ -178,7 +178,7 @@ export interface NamedDecision {
   readonly limit?: string;
 }
 
-/** What a call has reserved after its wait, or its refusal. */
+/** The reservations of a call after its wait, or its refusal. */
 interface WaitedReservation {
   readonly reserved: readonly ComponentReservation[];
   readonly waitedMs: Millis;
@@ -254,7 +254,7 @@ export class CompositeLimiter implements LimiterInternals {
     return this.#remembered;
   }
 
-  /** Nothing is reserved ahead: allow or deny. */
+  /** Allows or denies; reserves nothing ahead. */
   check(key: string, cost = 1, options?: CheckOptions & SettleOptions): Decision {
     if (options !== undefined) requireCountedCheckOptions(options);
     if (this.#mustSettle !== undefined && cost > 0) requireWillSettle(options, this.#mustSettle);
@@ -328,8 +328,8 @@ export class CompositeLimiter implements LimiterInternals {
   }
 
   /**
-   * `check`, waiting if need be: counted, without a permit. A slot of a limit on calls in flight is free again at once, as
-   * nothing would end the call.
+   * `check` that waits: the call is counted and gets no permit. A slot of a concurrency limit is released at once,
+   * because no settlement would end the call.
    */
   async checkWaiting(
     key: string,
@@ -407,7 +407,7 @@ export class CompositeLimiter implements LimiterInternals {
     return this.#componentCalls(key, 1, options).some(hasWaiters);
   }
 
-  /** The most that all components have; what one took beyond that is given back. */
+  /** Takes as many as every component has; the excess taken from a component is given back. */
   takeUpTo(key: string, most: number, ...options: unknown[]): number {
     requireNoTakeOptions(options);
     const calls = this.#unitCostCalls(key);
@@ -456,7 +456,7 @@ export class CompositeLimiter implements LimiterInternals {
     return calls.map((call) => call.limiter.update(call.key, feedback)).includes(true);
   }
 
-  /** Reported to every component with a lock-out, under its own key. */
+  /** Reports the attempt to every component with a lock-out, under the component's key. */
   report(key: string, attempt: AttemptOutcome, cost = 1): void {
     requireAttempt('attempt', attempt);
     const calls = this.#componentCalls(key, cost).filter(({ limiter }) => limiter.takesReports);
@@ -504,8 +504,8 @@ export class CompositeLimiter implements LimiterInternals {
   }
 
   /**
-   * A call on each component. The same limiter and key twice is one call of both costs: checked one after the other,
-   * each would fit.
+   * One call per component. If a limiter and key occur twice, their costs are added: checked one after the other, each
+   * could fit although the sum does not.
    */
   #componentCalls(key: string, cost: number, options?: CheckOptions): readonly ComponentCall[] {
     requireKey(key);

@@ -30,7 +30,6 @@ export interface ComponentReservation {
   readonly remaining: number;
 }
 
-/** A refusal, and the component that refused. */
 export interface ComponentRefusal extends Denied {
   readonly by: ComponentCall;
 }
@@ -75,9 +74,9 @@ export function reserveAll(
   isWaiting = false,
 ): readonly ComponentReservation[] | ComponentRefusal {
   const refused = findRefusal(calls);
-  if (isWaiting && refused?.by.limiter.countsRefusals) return refused; // it is none yet
+  if (isWaiting && refused?.by.limiter.countsRefusals) return refused; // a waiting call is not refused yet
   if (refused) {
-    // Checked all the same: some rules count refused calls.
+    // The check runs although the peek refused: some rules count refused calls.
     const reserved = reserveOne(refused.by);
     if (isRefused(reserved)) return reserved;
     unreserve(reserved); // it has opened since
@@ -114,14 +113,14 @@ function unreserve({ call, reservedAt }: ComponentReservation): void {
 export const isInFlight = ({ call: { limiter, key } }: ComponentReservation): boolean =>
   limiter.inspect(key).inFlight !== undefined;
 
-/** Returns a reservation later than its tick: a waiter may fit now. */
+/** Returns a reservation after its tick has ended, so a waiter may fit now. */
 export function release(reservation: ComponentReservation): void {
   unreserve(reservation);
   const { limiter, key } = reservation.call;
   limiter.scheduler.wake(key);
 }
 
-/** The refusal with the longest wait, by peeking. */
+/** Peeks at every component and returns the refusal with the longest wait. */
 export function findRefusal(calls: readonly ComponentCall[]): ComponentRefusal | undefined {
   let longest: ComponentRefusal | undefined;
   for (const call of calls) {
@@ -133,6 +132,6 @@ export function findRefusal(calls: readonly ComponentCall[]): ComponentRefusal |
   return longest;
 }
 
-/** A wait of known length tells more than one for a call to settle. */
+/** A known wait counts as longer than a wait for a call to settle. */
 export const isLonger = (a: Millis, b: Millis): boolean =>
   b === WHEN_SETTLED ? a !== WHEN_SETTLED : a > b;

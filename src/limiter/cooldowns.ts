@@ -21,7 +21,7 @@ export class KeyCooldowns {
   /** Rejects the key until `endAt`; a cool-down that ends later stays as it is. */
   add(key: string, endAt: Millis): void {
     const before = this.#endAt.get(key) ?? -Infinity;
-    this.#endAt.delete(key); // so that it is the last entry: the youngest
+    this.#endAt.delete(key); // re-inserted as the last entry, the newest
     this.#endAt.set(key, Math.max(before, endAt));
     if (this.#endAt.size > MAX_COOLDOWNS) {
       const [oldest] = this.#endAt.keys();
@@ -45,14 +45,14 @@ export class KeyCooldowns {
     return 0;
   }
 
-  /** Without this, a key that is never checked again would cost every check a lookup. */
+  /** Evicts expired keys. Without it, a key that is never checked again would cost every check a lookup. */
   #evictExpired(now: Millis): void {
     const { value: oldest } = this.#endAt.entries().next();
     if (oldest && oldest[1] <= now) this.#endAt.delete(oldest[0]);
   }
 }
 
-/** The cool-down that feedback asks for; 0: none. */
+/** The cool-down in the feedback; 0: none. */
 export function cooldownIn(feedback: Feedback): Millis {
   if ('retryAfterMs' in feedback) return feedback.retryAfterMs;
   return 'remaining' in feedback && feedback.remaining < 1 ? (feedback.resetMs ?? 0) : 0;

@@ -1,19 +1,19 @@
 /**
- * Permits that no longer count because their key was forgotten: the calls go on, and their end changes nothing.
+ * Permits that no longer count because their key was forgotten: their calls continue, their settlement has no effect.
  *
- * Each permit has the generation in which it was issued. Forgetting a key begins another one.
+ * Each permit carries the generation in which it was issued. Forgetting a key starts a new generation.
  */
 
-/** Of more keys that are forgotten with calls in flight, the end of the oldest calls counts again. */
+/** The most forgotten keys that are remembered. Beyond it, permits of the oldest key count again. */
 const MAX_FORGOTTEN = 10_000;
 
 export class DisownedPermits {
   /** Increases with each key that is added. */
   #generation = 0;
-  /** By key with calls in flight that was forgotten: the first generation of permits that count again. */
+  /** For each forgotten key with calls in flight: the first generation of permits that count again. */
   readonly #forgotten = new Map<string, number>();
 
-  /** Of permits that are issued now. */
+  /** The generation of permits that are issued now. */
   get generation(): number {
     return this.#generation;
   }
@@ -23,16 +23,16 @@ export class DisownedPermits {
     return this.#forgotten.size > 0 && generation < (this.#forgotten.get(key) ?? 0);
   }
 
-  /** The permits that the key has now. */
+  /** Disowns all permits that the key has now. */
   add(key: string): void {
-    this.#forgotten.delete(key); // so that it is the last entry: the newest
+    this.#forgotten.delete(key); // re-inserted as the last entry, the newest
     this.#forgotten.set(key, ++this.#generation);
     if (this.#forgotten.size <= MAX_FORGOTTEN) return;
     const [oldest] = this.#forgotten.keys();
     this.#forgotten.delete(oldest);
   }
 
-  /** No permit is held any more. */
+  /** No permit is held any more, so no key needs an entry. */
   clear(): void {
     this.#forgotten.clear();
   }

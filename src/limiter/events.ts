@@ -43,7 +43,7 @@ export interface SettledEvent extends EventBase {
   readonly rateLimit?: number;
 }
 
-/** What a settled call reports of a limit that learns. */
+/** The learnt limit that a settled call reports. */
 export type LearntLimit = Pick<SettledEvent, 'concurrency' | 'rateLimit'>;
 
 /** The learnt limit of a key changed: adaptive, busy. With `from` and `to` equal, only the pace changed. */
@@ -54,7 +54,7 @@ export interface LimitChangedEvent extends EventBase, Pick<KeyState, (typeof LEA
   readonly cause: LimitCause;
 }
 
-/** What an adjustment reports beside the limit, as far as it is known. */
+/** Fields that an adjustment reports besides the limit, where known. */
 export const LEARNT = ['ratePerSecond', 'baseRttMs', 'knee', 'pacePerSecond'] as const;
 
 /** A permit was not settled within `permitTimeout`: its slot is given back. */
@@ -86,7 +86,7 @@ export interface RetryDeniedEvent extends EventBase {
   readonly outcome: Outcome;
 }
 
-/** What a listener gets. */
+/** Every event that a listener receives. */
 export type LimitEvent =
   | DecisionEvent
   | CancelledEvent

@@ -1,20 +1,20 @@
 /**
- * Waiters of one key in the order of fair queuing: start-time fair queuing (SFQ), by tenant and by flow.
+ * Start-time fair queuing (SFQ) of the waiters of one key, by tenant and by flow.
  *
  *     tenants                 start tag             flows of a tenant       waiters, first come first served
  *       acme  weight 1        7.0   ◀── lowest        batch      3.5          ● ● ● ● ●
  *       bob   weight 2        7.5                     web        3.0  ◀──     ● ●
  *
- * A member with a lower start tag goes first; of equal ones the lower name. A served call adds cost / weight to the tags of
- * its tenant and its flow, so tags of members that wait all the time stay together, and each gets its share.
+ * The member with the lowest start tag goes first; ties are broken by name. A served call adds cost / weight to the
+ * tags of its tenant and its flow, so tags of members that always have waiters stay together and each gets its share.
  *
- * A member that begins to wait starts at the virtual time of its level, or at its own tag if that is later. It has no
- * credit for the time before, and leaving the queue clears no debt. The virtual time is at least the tag of the served
- * member, and grows with every call by its tag increment divided by the number of waiting members. So it follows the mean of the
- * tags, and members that join all the time do not starve older ones.
+ * A member that begins to wait starts at the virtual time of its level, or at its own tag if that is later. It gets no
+ * credit for idle time, and leaving the queue clears no debt. The virtual time is at least the tag of the served
+ * member. It grows with every call by the tag increment divided by the number of waiting members, so it follows the
+ * mean of the tags. A steady arrival of new members therefore does not starve older ones.
  *
- * A member without waiters stays until it is first in its level: from then on it has no debt.
- * `backends/redis/lua-fair-order.ts` is the same rule in Lua.
+ * A member without waiters is kept until it is first in its level; from then on it has no debt.
+ * `backends/redis/lua-fair-order.ts` implements the rule in Lua.
  */
 
 import { DEFAULT_FLOW, type Flow } from '../core/flow.ts';
@@ -23,7 +23,7 @@ import { LongestQueue } from '../core/longest-queue.ts';
 import { MAX_TOMBSTONES } from '../core/waiter-set.ts';
 import { type QueueOrder, type QueuePosition, type WaiterQueue, WaitQueue } from './wait-queue.ts';
 
-/** Beyond so many members of a level, those without waiters are dropped at once, with what they owe. */
+/** The most members of a level. Beyond it, a member is dropped with its debt when its last waiter leaves. */
 export const MAX_FLOWS = 1024;
 
 interface FairPosition extends QueuePosition {
@@ -46,14 +46,14 @@ interface TenantMember<T extends FairPosition> extends Member {
   flows: FairLevel<FlowMember<T>>;
 }
 
-/** What is left of a tenant while `front` looks ahead. */
+/** The state of a tenant while `front` looks ahead. */
 interface TenantPlan<T extends FairPosition>
   extends Pick<TenantMember<T>, 'start' | 'name' | 'flows'> {
   plan?: Heap<FlowPlan<T>>;
 }
 
 interface FlowPlan<T> extends Pick<Member, 'start' | 'name'> {
-  /** Its next waiters, the last one first. */
+  /** The next waiters of the flow, in reverse order. */
   readonly rest: T[];
 }
 
@@ -99,7 +99,7 @@ class FairLevel<M extends Member> {
     return member.waiters.size > 0 ? member.start : Math.max(member.start, this.#virtualTime);
   }
 
-  /** The member of this name, about to get a waiter. */
+  /** Returns the member of this name, which is about to get a waiter. */
   join(name: string, create: () => M): M {
     const known = this.#members.get(name);
     const start = this.startOf(known);
@@ -199,7 +199,7 @@ export class FairWaitQueue<T extends FairPosition> implements WaiterQueue<T> {
     return !flows || flows.startOf(flows.first) <= flows.startOf(flows.get(mine.flow));
   }
 
-  /** Of its own flow: how the others are served between depends on calls to come. */
+  /** Counts the waiters of its own flow only: the order between flows depends on calls that have not arrived yet. */
   costBefore(position: QueuePosition): number {
     const { tenant, flow } = flowOf(position);
     return this.#tenants.get(tenant)?.flows.get(flow)?.waiters.costBefore(position) ?? 0;

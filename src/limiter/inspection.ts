@@ -15,7 +15,7 @@ export interface Inspection extends KeyState {
   readonly name: string;
   /** Time until one call fits: 0 now, Infinity never; left out if a call in flight must settle. */
   readonly opensInMs?: Millis;
-  /** What refuses a call now: the name of a rule, `cooldown` or `closed`; left out if a call fits. */
+  /** The rule that refuses a call now, `cooldown` or `closed`; left out if a call fits. */
   readonly by?: string;
   /** Every rule of the limit, in the order of its options. */
   readonly rules: readonly NamedRuleStatus[];

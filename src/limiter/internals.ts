@@ -9,7 +9,7 @@ import type { CheckOptions, Limiter } from './limiter-interface.ts';
 import type { Permit } from './permit.ts';
 import type { EventLoopMonitor } from './telemetry.ts';
 
-/** Of every limiter. */
+/** Members of every limiter. */
 interface CommonInternals {
   readonly clock: Clock;
   readonly random: Random;
@@ -25,7 +25,7 @@ interface CommonInternals {
   recordDeniedRetry(key: string, cost: number, outcome: Outcome): void;
 }
 
-/** Of a limiter that decides in this process. */
+/** Members of a limiter that decides in this process. */
 export interface LimiterInternals extends Limiter, CommonInternals {
   readonly isRemote: false;
   /** True if `check` never decides `wait` and a call as checked needs no settling. */
@@ -34,17 +34,17 @@ export interface LimiterInternals extends Limiter, CommonInternals {
   readonly expireMs: Millis;
   /** True if the call passed at once and ahead of no waiter. False is not counted: `acquire` comes next. */
   tryPass(key: string, cost?: number): boolean;
-  /** The same with a permit, so that the call starts in the same tick. */
+  /** `tryPass` that returns a permit, so that the call starts in the same tick. */
   tryPassWithPermit(key: string, cost?: number, options?: CheckOptions): Permit | undefined;
   /** True if a call that checks now would pass a waiter of this key. */
   hasWaiters(key: string, options?: CheckOptions): boolean;
-  /** The name of the limit that refuses a call now: of a combined limiter, its component. */
+  /** The name of the limit that refuses a call now: a component's name in a composite. */
   refusingLimit(key: string, cost: number): string;
   /** Why a cost never fits, for an error message. */
   explainNever(cost: number, key: string): string;
 }
 
-/** Of a limiter whose backend decides elsewhere. */
+/** Members of a limiter whose backend decides elsewhere. */
 export interface RemoteLimiterInternals extends RemoteLimiter, CommonInternals {
   readonly isRemote: true;
 }

@@ -1,15 +1,15 @@
 /**
- * The turns of one call that waits for several limiters, and is in the queue of one of them.
+ * Kept turns of one call that waits for several limiters. The call is in the queue of one of them at a time.
  *
- *     a  ● ● ●          the call has its turn at a, but b refuses: it moves to b, and others take from a
- *     b  ○ ● ●          at its turn there, a refuses: it moves back. With queues at both, this never ends
+ *     a  ● ● ●          at its turn in queue a, limiter b refuses the call: it moves to b, and others take from a
+ *     b  ○ ● ●          at its turn in queue b, limiter a refuses: it moves back, and could alternate for ever
  *
- * So a call that loses its turn at a limiter for the second time keeps it: it stays first in that queue until it is served.
- * It does so only where the wait ahead is not longer than the one it had at that limiter: a fast limit does not
- * stand still for a slow one. Of two limiters this holds for one, so the call is served at its next turn.
+ * A call that loses its turn at a limiter twice therefore keeps it: it stays first in that queue until it is served. It
+ * does so only if the wait at the refusing limiter is at most its longest wait at this one: a fast limit does not wait
+ * for a slow one. This holds for at least one of two limiters, so the call is served at its next turn.
  *
- * A kept turn takes nothing, and holds up only calls that arrived later: no two calls wait for each other. Queues in
- * another order than that of arrival keep no turns.
+ * A kept turn takes nothing and delays only calls that arrived later, so two calls never wait for each other. Only
+ * `fifo` queues keep turns.
  */
 
 import type { Millis } from '../core/clock.ts';
@@ -20,7 +20,7 @@ export class KeptTurns {
   readonly #arrival: number;
   /** The longest wait of the call at each limiter. */
   readonly #longestMs = new Map<ComponentCall, Millis>();
-  /** Limiters at which it had its turn, and another one refused. */
+  /** Limiters at which the call had its turn while another limiter refused it. */
   readonly #lost = new Set<ComponentCall>();
   /** Ends each kept turn. */
   readonly #kept = new Map<ComponentCall, () => void>();
@@ -50,7 +50,7 @@ export class KeptTurns {
     this.#kept.delete(call);
   }
 
-  /** The call is served, refused, or has to wait for calls that arrived earlier: others have their turn. */
+  /** The call is served, refused, or behind calls that arrived earlier: other calls get the kept turns. */
   end(): void {
     for (const [{ limiter, key }, stop] of this.#kept) {
       stop();

@@ -1,5 +1,5 @@
 /**
- * What a limiter does besides deciding, whether its backend decides at once or by promise: Retry-After cool-downs,
+ * State and steps that local and remote limiters have in common, besides the decision: Retry-After cool-downs,
  * telemetry, refusals and closing.
  *
  *     check ──▶ closed or in cool-down? ──▶ deny          no backend is queried
@@ -48,10 +48,10 @@ export type Denied = Extract<Decision, { verdict: 'deny' }>;
 
 type Report = Extract<Feedback, { report: unknown }>;
 
-/** Reported keys that are compared with what was counted: enough to find a mistake in how keys are made. */
+/** The most keys of reports that are compared with counted keys: enough to detect a mistake in how keys are made. */
 const MAX_REPORTED_KEYS = 1000;
 
-/** What `report` expects of a limit. */
+/** The limit that `report` expects, for its error. */
 export const REPORTABLE = 'a lockout with `on: failure`, alone or in `all`, for `report`';
 
 export abstract class LimiterCore {
@@ -62,11 +62,11 @@ export abstract class LimiterCore {
   protected readonly cooldowns = new KeyCooldowns();
   protected isClosed = false;
   readonly #maxCooldownMs: Millis;
-  /** Most limiters never get an id. */
+  /** Created with the first id: most limiters never get one. */
   #remembered: RememberedCalls | undefined;
   /** How long the id of a call is remembered. */
   readonly idForMs: Millis;
-  /** Reported keys that were counted. Undefined after a warning, or `MAX_REPORTED_KEYS`: then none is compared. */
+  /** Reported keys that were counted. Undefined, without comparison, after a warning or `MAX_REPORTED_KEYS`. */
   #reportedKeys: Set<string> | undefined = new Set();
 
   constructor(settings: LimiterSettings) {
@@ -96,7 +96,7 @@ export abstract class LimiterCore {
     return this.isClosed ? decide() : calls.once(key, id, decide);
   }
 
-  /** The same for a call that waits, which is aborted when all its callers have. */
+  /** `once` for a call that waits; it is aborted when all its callers have aborted. */
   protected onceWaiting<T extends Decided>(
     key: string,
     id: string,
@@ -114,7 +114,6 @@ export abstract class LimiterCore {
     return this.#remembered;
   }
 
-  /** The rule that decides. */
   protected abstract readonly policy: Policy;
 
   /** True if each allowed call must be settled. Set when the limiter is made, so that other limits pay nothing for it. */
@@ -125,12 +124,11 @@ export abstract class LimiterCore {
     return this.telemetry.on(listener);
   }
 
-  /** True if a fixed number of calls in flight is the limit. */
+  /** True if the limit is a fixed number of calls in flight. */
   get countsInFlight(): boolean {
     return this.policy.traits.concurrencyLimit !== undefined;
   }
 
-  /** True if every rule protects the capacity of a service, and none a client's quota. */
   get isCapacity(): boolean {
     const { policy } = this;
     const [state, now] = [new Float64Array(policy.width), this.clock.now()];
@@ -150,17 +148,15 @@ export abstract class LimiterCore {
     this.telemetry.recordDeniedRetry(key, cost, outcome);
   }
 
-  /** Calls denied so far. */
   get denied(): number {
     return this.telemetry.denied;
   }
 
-  /** Calls allowed so far. */
   get allowed(): number {
     return this.telemetry.allowed;
   }
 
-  /** Counts a refusal and creates it. A cost that never fits is explained: it is a mistake, not traffic. */
+  /** Counts a refusal and creates it. A cost that never fits is explained, because it is a mistake of the caller. */
   refuse(
     key: string,
     cost: number,
@@ -177,12 +173,11 @@ export abstract class LimiterCore {
     return refusal;
   }
 
-  /** True if a lock-out counts refusals: a waiting call counts when it is refused in the end, not each time it is checked. */
+  /** True if a lock-out counts refusals. A waiting call then counts once, when it is refused in the end. */
   get countsRefusals(): boolean {
     return this.policy.recordRefusal !== undefined;
   }
 
-  /** True if a lock-out counts attempts, whose end is reported. */
   get takesReports(): boolean {
     return this.policy.traits.takesReports;
   }
@@ -197,7 +192,7 @@ export abstract class LimiterCore {
     if (!this.takesReports) throw new ConfigError('limit', REPORTABLE, this.policy.kind);
   }
 
-  /** True if no check may have counted the key of a report. A limiter that never checks is told by reports alone. */
+  /** True if a report of this key is still to be compared. A limiter without allowed checks only gets reports. */
   protected isNewReport(key: string): boolean {
     return this.allowed > 0 && this.#reportedKeys?.has(key) === false;
   }
@@ -235,7 +230,7 @@ export abstract class LimiterCore {
     return this.refuse(key, cost, { retryAfterMs, reason }, 0, rule);
   }
 
-  /** A refusal that needs no backend: the limiter is closed, or the key is in cool-down, which a cost of 0 passes. */
+  /** Refuses without the backend: the limiter is closed, or the key is in cool-down. A cost of 0 passes a cool-down. */
   localRefusal(key: string, cost: number): Decision | undefined {
     if (this.isClosed) return CLOSED_REFUSAL;
     if (this.cooldowns.isEmpty || cost === 0) return undefined;
@@ -275,7 +270,7 @@ export abstract class LimiterCore {
   }
 }
 
-/** The largest whole cost that can ever fit, found by checks of new keys: a ramp allows more than it begins with. */
+/** The largest whole cost that can ever fit, found by checks of new keys: a ramp's limit grows beyond its start. */
 function maxCostOf(policy: Policy, now: Millis): number {
   const state = new Float64Array(policy.width);
   const fits = (cost: number): boolean => {

@@ -11,9 +11,9 @@ import type { CallResult, IdOptions, SettleOptions, WaitOptions } from './valida
 
 /** Options of a check besides key and cost. */
 export interface CheckOptions extends IdOptions {
-  /** The partition the call counts against. Default: none, what the partitions leave. */
+  /** The partition the call counts against. Default: none; it gets the capacity that partitions leave. */
   readonly partition?: string | undefined;
-  /** The level of the call, of a limit with `priorities`. Default: the lowest. */
+  /** The level of the call, in a limit with `priorities`. Default: the lowest. */
   readonly level?: string | undefined;
 }
 
@@ -28,7 +28,7 @@ export interface Limiter {
    * calls must be settled (concurrency, adaptive, busy), without `willSettle`: use `acquire` or `tryAcquire` there.
    */
   check(key: string, cost?: number, options?: CheckOptions & SettleOptions): Decision;
-  /** What `tryAcquire` would decide. Changes nothing and is not counted. */
+  /** Returns the decision of `tryAcquire`, without counting. */
   peek(key: string, cost?: number, options?: CheckOptions): Decision;
   /** A permit now or a refusal. */
   tryAcquire(key: string, cost?: number, options?: CheckOptions): Permit | Refusal;

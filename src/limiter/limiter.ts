@@ -78,12 +78,12 @@ export interface RemoteLimiterOptions extends LimiterOptions {
 /** A backend of either kind, or none. */
 export type AnyBackend = RemoteBackendFactory | BackendFactory | undefined;
 
-/** Options with one kind of backend. An interface and no intersection: its messages name the property at once. */
+/** Options with one kind of backend. Declared as an interface: compiler errors then name the property directly. */
 export interface OptionsWith<B extends AnyBackend> extends LimiterOptions {
   readonly backend?: B | undefined;
 }
 
-/** What `limiter` creates: with a backend that decides elsewhere, its methods return promises. */
+/** The limiter that `limiter` creates: with a remote backend, its methods return promises. */
 export type LimiterOf<B extends AnyBackend> = B extends RemoteBackendFactory
   ? RemoteLimiter
   : Limiter;
@@ -101,7 +101,7 @@ interface InternalOptions {
   readonly hasher?: Hasher;
   /** The caller's clock, used where the rule does not need exact time. */
   readonly clock?: Clock | undefined;
-  /** Of the keys, without `maxKeys`. */
+  /** Bounds the memory of the keys where `maxKeys` is not given. */
   readonly memory?: SharedMemory | undefined;
   /** The path of the limit in error messages. Default `limit`. */
   readonly path?: string;
@@ -109,7 +109,7 @@ interface InternalOptions {
   readonly alsoKnown?: readonly string[];
 }
 
-/** The same for this package's own callers. */
+/** Creates a limiter for this package's own callers. */
 export function createLimiter(
   options: LimiterOptions,
   internal: InternalOptions = {},
@@ -177,7 +177,7 @@ export function createLimiter(
   return created;
 }
 
-/** Throws for a rule beside the options, which belongs into `limit`. */
+/** Throws for a rule beside the options instead of in `limit`. */
 function throwIfMisplaced(reader: OptionReader): void {
   const kind = LIMIT_KINDS.find((name) => reader.names().includes(name));
   if (kind === undefined) return;

@@ -8,9 +8,9 @@
  * With `using entry = await api.acquire('sink')` a permit is settled as ok when the block ends, unless it was settled
  * before. A refusal is disposable too, so both fit the same declaration.
  *
- * A permit can end before its call: after `permitTimeout` if the call is not known to run, or with its lease where a server
- * counts calls in flight. Its place may then be taken, so `signal` tells the call, and `fencingToken` lets a resource refuse
- * the older of two calls.
+ * A permit can end before its call: after `permitTimeout` if the call is not known to run, or with its lease where a
+ * server counts calls in flight. Its slot may then be used by another call. `signal` tells the call, and with
+ * `fencingToken` a resource can reject the older of two calls.
  */
 
 // Declares `Disposable` for projects that compile without this library of TypeScript.
@@ -50,13 +50,13 @@ export interface PermitInit extends Pick<Permit, 'key' | 'cost' | 'dueAt' | 'iss
   readonly children?: readonly Permit[];
 }
 
-/** Ends a permit that is not settled: its signal aborts. Its holder still settles it. */
+/** Ends a permit that is not settled and aborts its signal. Its holder still settles it. */
 export let endPermit: (permit: Permit, why: string) => void;
 
-/** What holds a permit, so that it does not expire; undefined the second time. */
+/** Returns the object that keeps the permit from expiring, once; later calls return undefined. */
 export let takeHolder: (permit: Permit) => WeakRef<object> | undefined;
 
-/** Registered: a process may contain two copies of this package, one of the permit and one of its call. */
+/** A registered symbol: a process may load two copies of this package, one for the permit and one for its call. */
 export const HOLD: unique symbol = Symbol.for('sluice.hold') as never;
 
 /** Permission for one call, held until the call is over and settled. */
@@ -71,12 +71,12 @@ export class Permit implements Disposable {
   // Declared, not defined: most permits have neither.
   /** Where Redis counts calls in flight: grows with every grant of the key, so a resource can refuse a lower one. */
   declare readonly fencingToken?: number;
-  /** What its key had left when it was issued, where a remote backend has said so. */
+  /** The key's remaining capacity when the permit was issued, if a remote backend has reported it. */
   declare readonly remaining?: number;
   readonly #children: readonly Permit[] | undefined;
   #onSettle: ((result: PermitResult) => void) | undefined;
   #isReturned = false;
-  /** Of several limits: a signal alone, as only their own permits end. */
+  /** A composite's permit has a signal without a controller: only the permits of its components end. */
   #abort: (Pick<AbortController, 'signal'> & Partial<AbortController>) | undefined;
   /** Why it has ended before it was settled. */
   #endedBecause: string | undefined;
@@ -109,7 +109,7 @@ export class Permit implements Disposable {
     if (remaining !== undefined) this.remaining = remaining;
   }
 
-  /** Aborts when the permit ends before it is settled: its place may be taken. Created when it is first read. */
+  /** Aborts when the permit ends before it is settled: its slot may be used again. Created on first access. */
   get signal(): AbortSignal {
     if (this.#children)
       this.#abort ??= { signal: AbortSignal.any(this.#children.map((child) => child.signal)) };
@@ -121,13 +121,13 @@ export class Permit implements Disposable {
     return this.#abort.signal;
   }
 
-  /** Created for a signal that is read: an error and an abort cost more than all the rest of an expiry. */
+  /** Created only for a signal that is read: an error and an abort cost more than the rest of an expiry. */
   #endError(why: string): UnavailableError {
     const what = `the permit for key ${JSON.stringify(this.key)}`;
     return new UnavailableError(what, why, 'has ended');
   }
 
-  /** @internal It does not expire while `holder` is reachable: something that the end of its call needs. */
+  /** @internal Keeps the permit from expiring while `holder` is reachable. The end of the call must need `holder`. */
   [HOLD](holder: object): void {
     this.#holder = holder;
     if (this.#children) for (const child of this.#children) child[HOLD](holder);
@@ -175,7 +175,7 @@ export class Refusal implements Disposable {
   declare readonly waitedMs?: Millis;
   /** Why, in words, where more is known than the reason says. */
   declare readonly detail?: string;
-  /** Of a limit with several rules: the one that refused, such as `bucket-2`. */
+  /** The rule that refused, such as `bucket-2`, in a limit with several rules. */
   declare readonly rule?: string;
 
   constructor(

@@ -1,10 +1,10 @@
 /**
- * Remembers allowed calls by an id of the caller: a repeated question is charged once and gets the same result.
+ * Remembers allowed calls by an id of the caller: a repeated call is charged once and gets the same result.
  *
- * A caller that lost the reply does not know whether its call was charged. It repeats the question with the same id. A
- * refusal charges nothing, so it is not remembered: its repeat is decided anew, and may fit by then.
+ * A caller that lost the reply does not know whether its call was charged, so it repeats the call with the same id. A
+ * refusal charges nothing and is not remembered: its repeat is decided anew.
  *
- * Ids are stored as keyed hashes, with their results, oldest first. Beyond the bound the oldest is forgotten.
+ * Ids are stored as keyed hashes with their results, oldest first. Beyond the bound, the oldest is forgotten.
  */
 
 import type { Clock, Millis } from '../core/clock.ts';
@@ -16,14 +16,14 @@ import { Permit } from './permit.ts';
 /** How long an id is remembered by default. */
 export const DEFAULT_ID_FOR_MS: Millis = 60_000;
 
-/** Ids that one limiter remembers. */
+/** The most ids that one limiter remembers. */
 const MAX_REMEMBERED_IDS = 100_000;
 
 const MAX_ID_CHARS = 256;
 
 interface RememberedCall {
   readonly result: unknown;
-  /** The result itself, where that is a promise that has resolved. */
+  /** The result that the promise resolved to; undefined until then. */
   value?: unknown;
   readonly until: Millis;
 }
@@ -43,7 +43,7 @@ export interface Decided {
 const isAllowed = (result: Decided): boolean =>
   result.verdict !== 'deny' && !(result instanceof Permit && result.isReturned);
 
-/** The same for limits on calls in flight: a permit that was settled is worth nothing. */
+/** `isAllowed` for concurrency limits: a settled permit cannot be returned again. */
 export const isHeld = (result: Decided): boolean =>
   isAllowed(result) && !(result instanceof Permit && result.isSettled);
 
@@ -54,7 +54,7 @@ export class RememberedCalls<Result extends object = Decided> {
   readonly #periodMs: Millis;
   readonly #calls = new Map<number, RememberedCall>();
   readonly #waiting = new WeakMap<object, WaitingCall>();
-  /** Created with the first id: a seeded source of random numbers is not used before. */
+  /** Created with the first id, so that a seeded random generator is not used before. */
   #hasher: Hasher | undefined;
 
   constructor(
@@ -91,7 +91,7 @@ export class RememberedCalls<Result extends object = Decided> {
   }
 
   /**
-   * The same for a call that waits: repeats join it. A caller that aborts leaves alone, and the call is aborted when its
+   * `once` for a call that waits: repeats join it. A caller that aborts leaves alone, and the call is aborted when its
    * last caller leaves.
    */
   onceWaiting<T extends Result>(
@@ -113,7 +113,7 @@ export class RememberedCalls<Result extends object = Decided> {
 
   #remember(hash: number, result: unknown): RememberedCall {
     const now = this.#clock.now();
-    this.#calls.delete(hash); // so that it is the last entry: the newest
+    this.#calls.delete(hash); // re-inserted as the last entry, the newest
     for (const [oldest, { until }] of this.#calls) {
       if (until > now && this.#calls.size < MAX_REMEMBERED_IDS) break;
       this.#calls.delete(oldest);

@@ -9,10 +9,9 @@
  *                                  ▼
  *     confirm all at once ──▶ one has expired? ──▶ cancel all
  *
- * A reservation that is not confirmed expires by itself: a process that dies between the steps leaves nothing charged past
- * that. Backends that cannot reserve (registers in etcd, groups) are charged last, just before the others are confirmed.
- * Reservations are made in the same order by every process: of two calls for the last units of the same limits, one
- * succeeds.
+ * A reservation that is not confirmed expires, so a process that dies between the steps leaves no charge after that.
+ * Backends that cannot reserve (registers in etcd, groups) are charged last, just before the others are confirmed.
+ * Every process reserves in the same order: of two calls for the last units of the same limits, one succeeds.
  */
 
 import type { RemoteDecision } from '../backends/remote-backend.ts';
@@ -22,7 +21,6 @@ import { isLonger } from './composite-reservation.ts';
 import type { Denied } from './limiter-core.ts';
 import type { Permit, Refusal } from './permit.ts';
 
-/** A call on one of the limiters. */
 export interface RemoteCall {
   readonly limiter: AsyncLimiter;
   readonly key: string;
@@ -143,7 +141,7 @@ function chargeOnServers<Call extends RemoteCall>(
   });
 }
 
-/** The call was undone although no limit refused it: it may fit at once. */
+/** The call was undone although no limit refused it: a retry may fit at once. */
 const NOT_NOW = deny(0) as Denied;
 
 async function chargeInSteps<Call extends RemoteCall>(
@@ -175,7 +173,7 @@ async function chargeInSteps<Call extends RemoteCall>(
   return { by: charges[lost].call, decision: NOT_NOW };
 }
 
-/** Makes a charge final; false if it has expired, on its server or on its way here. */
+/** Makes a charge final. Returns false if the charge has expired, on its server or on the way to this process. */
 async function isKept({ call: { limiter, key }, reply }: RemoteCharge): Promise<boolean> {
   const { reservationId } = reply;
   try {
@@ -187,7 +185,7 @@ async function isKept({ call: { limiter, key }, reply }: RemoteCharge): Promise<
   }
 }
 
-/** Limits that can reserve first, then by name and key. */
+/** Limits that can reserve come first; then the order is by name and key. */
 function inOrder(a: RemoteCall, b: RemoteCall): number {
   const [first, second] = [a, b].map(
     ({ limiter, key }) => `${limiter.backend.reserve ? 0 : 1}${limiter.name}\0${key}`,
@@ -196,7 +194,7 @@ function inOrder(a: RemoteCall, b: RemoteCall): number {
   return first < second ? -1 : 1;
 }
 
-/** The refusal with the longest wait: of the limit that refused, and of those not asked yet. */
+/** Returns the refusal with the longest wait: of the limit that refused, and of those not checked yet, by peeking. */
 async function longestOf<Call extends RemoteCall>(
   refused: RemoteRefusal<Call>,
   rest: readonly Call[],

@@ -1,9 +1,8 @@
 /**
- * Several limiters checked as one where at least one backend decides elsewhere: the methods of `composite-limiter.ts` as
- * promises.
+ * The methods of `composite-limiter.ts` as promises, for composites with at least one remote backend.
  *
- * Local limiters are charged first, which takes no time, then the others (`remote-charge.ts`); a refusal returns what was
- * charged before. Calls that wait have a queue here for each key. Only the first one checks.
+ * Local limiters are charged first, because that takes no time, then the others (`remote-charge.ts`). A refusal returns
+ * earlier charges. Waiting calls have a queue here for each key, and only the first waiter checks.
  */
 
 import { type BatchDecision, CLOSED_REFUSAL } from '../backends/remote-backend.ts';
@@ -56,7 +55,6 @@ import {
 
 type AnyLimiter = SyncLimiter | AsyncLimiter;
 
-/** A call on one component. */
 interface PartCall<L extends AnyLimiter = AnyLimiter> {
   readonly limiter: L;
   readonly key: string;
@@ -65,7 +63,7 @@ interface PartCall<L extends AnyLimiter = AnyLimiter> {
   readonly partitionIndex: undefined;
 }
 
-/** What a call has taken from all components. */
+/** The charges of a call on all components. */
 interface Reserved {
   readonly local: readonly ComponentReservation[];
   readonly remote: readonly RemoteCharge<PartCall<AsyncLimiter>>[];
@@ -77,7 +75,7 @@ interface PartRefusal {
   readonly fromFallback?: boolean | undefined;
 }
 
-/** Keys whose last refusal is remembered for the calls that wait; beyond that the oldest is forgotten. */
+/** The most keys whose last refusal is remembered for waiting calls. Beyond it, the oldest is forgotten. */
 const MAX_REFUSALS = 10_000;
 
 export class RemoteCompositeLimiter implements RemoteLimiterInternals {
@@ -87,9 +85,9 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
   readonly clock: Clock;
   readonly random: Random;
   readonly #scheduler: RemoteWaitScheduler;
-  /** Granted to waiters that have not taken it yet, by a number. */
+  /** Charges granted to waiters that have not taken them yet, by grant number. */
   readonly #granted = new Map<string, Reserved>();
-  /** By key: why its first waiter waits. */
+  /** The refusal for which a key's first waiter waits, by key. */
   readonly #refusals = new Map<string, PartRefusal>();
   #lastGrant = 0;
   #remembered: RememberedCalls | undefined;
@@ -139,7 +137,7 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
     this.components[0].limiter.recordDeniedRetry(key, cost, outcome);
   }
 
-  /** The charges of several limits have no id in common on their servers: this process remembers the call. */
+  /** Remembers the call in this process: the charges of several limits have no common id on their servers. */
   #once<T extends Decided>(key: string, id: string, decide: () => Promise<T>): Promise<T> {
     return this.#callsById(key, id).once(key, id, decide);
   }
@@ -234,7 +232,7 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
       : by.limiter.refuse(by.key, by.cost, refusal, waitedMs, decision?.rule);
   }
 
-  /** For the first waiter of a key: charges what it costs, and keeps that until the waiter takes it. */
+  /** Charges the cost for the first waiter of a key, and keeps the charge until the waiter takes it. */
   async #checkWaiter(key: string, cost: number): Promise<BatchDecision> {
     const reserved = await this.#reserve(this.#callsOf(key, cost), true);
     const decidedAt = this.clock.now();
@@ -307,13 +305,13 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
     );
   }
 
-  /** A limit on calls in flight may be shared by other keys, whose calls cannot know when it opens. */
+  /** Wakes waiters. A concurrency limit may be shared by other keys, whose calls do not know when it opens. */
   #wake(key: string): void {
     if (this.components.some(({ limiter }) => limiter.countsInFlight)) this.#scheduler.wakeAll();
     else this.#scheduler.wake(key);
   }
 
-  /** The most that all components have; what one took beyond that is given back. */
+  /** Takes as many as every component has; the excess taken from a component is given back. */
   async takeUpTo(key: string, most: number, ...options: unknown[]): Promise<number> {
     requireNoTakeOptions(options);
     let granted = most;
@@ -364,7 +362,7 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
     return applied.includes(true);
   }
 
-  /** Reported to every component with a lock-out, under its own key. */
+  /** Reports the attempt to every component with a lock-out, under the component's key. */
   async report(key: string, attempt: AttemptOutcome, cost = 1): Promise<void> {
     requireAttempt('attempt', attempt);
     const calls = this.#callsOf(key, cost).filter(({ limiter }) => limiter.takesReports);
@@ -372,7 +370,7 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
     await Promise.all(calls.map((call) => call.limiter.report(call.key, attempt, call.cost)));
   }
 
-  /** The parts are found before the first one changes. They change one after the other, up to the first that cannot. */
+  /** Finds all parts before the first one changes. Then they change one by one, up to the first that cannot. */
   async change(limits: Readonly<Record<string, Limit>>): Promise<void> {
     if (!isRecord(limits)) throw new ConfigError('limit', 'the limits of parts by name', limits);
     const changes = presentNames(limits).map((name) => {
@@ -418,7 +416,7 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
     return [...new Set(this.components.map(({ limiter }) => limiter))];
   }
 
-  /** A call on each component. The same limiter and key twice is one call of both costs. */
+  /** One call per component. If a limiter and key occur twice, their costs are added. */
   #callsOf(key: string, cost: number): readonly PartCall[] {
     requireKey(key);
     requireCost(cost);
@@ -435,7 +433,7 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
   }
 }
 
-/** Of a local limiter: what a remote one reports, too. */
+/** Reduces a local limiter's statistics to those that a remote one reports. */
 function remoteStatsOf(limiter: AnyLimiter): RemoteStats {
   if (limiter instanceof AsyncLimiter) return limiter.stats();
   const { keys, evicted, bytes, poolSize, poolTokens, poolUsed, poolSaturation, ...stats } =
@@ -456,7 +454,7 @@ const refusalOf = ({ by, decision, fromFallback }: PartRefusal): Refusal =>
     ? by.limiter.refuseReply(by.key, by.cost, decision, fromFallback)
     : by.limiter.refuseNow(by.key, by.cost, decision);
 
-/** What the tightest component has left; unbounded where none can tell. */
+/** The remaining capacity of the tightest component; `MAX_SAFE_INTEGER` where none reports it. */
 const leastOf = ({ local, remote }: Reserved): number =>
   Math.min(
     Number.MAX_SAFE_INTEGER,

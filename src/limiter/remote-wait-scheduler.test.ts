@@ -40,8 +40,8 @@ test('remote wait queue: a waiter gets its reserved place before the answers for
 
 describe('remote limiter: a place that is lost after usableUntil', () => {
   /**
-   * A backend whose places are usable for 5 ms, one every `everyMs`. The first `times` answers are delayed by 20 ms, on
-   * the way from the backend or from the queue to the caller.
+   * A backend whose slots are usable for 5 ms, one every `everyMs`. The first `times` replies are delayed by 20 ms,
+   * between the backend and the queue or between the queue and the caller.
    */
   function delayed(times: number, where: 'answer' | 'queue' = 'answer', everyMs = 0) {
     const clock = new VirtualClock();
@@ -460,7 +460,7 @@ describe('remote wait queue: a wait that is long enough', () => {
     },
   });
 
-  /** The fallback refuses for `forMs`; then the server is back. */
+  /** The fallback denies for `forMs`; after that the server is available. */
   const unavailableFactory = (forMs: number): RemoteBackendFactory => ({
     isRemote: true,
     create(policy, context) {
@@ -483,7 +483,7 @@ describe('remote wait queue: a wait that is long enough', () => {
     readonly priority?: number;
   }
 
-  /** When each call is served, and how those end that are not. */
+  /** The time at which each call is served, and the results of the others. */
   async function endsOf(
     calls: readonly Call[],
     options: Pick<LimiterOptions, 'limit' | 'queue'>,
@@ -528,7 +528,7 @@ describe('remote wait queue: a wait that is long enough', () => {
       );
       const isBuckets = 'bucket' in one && 'bucket' in other; // with other costs a local window is not exact
       const costs = isBuckets ? pick([1], [1, 1, 3], [1, 2, 3]) : [1];
-      // All turns are at tens of milliseconds, and no deadline is.
+      // All turns are at multiples of 10 ms, and no deadline is.
       const calls = Array.from({ length: pick(4, 12, 24) }, () => {
         const at = pick(0, 0, 10 * Math.floor(random() * 40));
         return call(at, pick(...costs), pick(95, 995, 4995, 10 * Math.floor(random() * 500) + 5));

@@ -1,17 +1,17 @@
 /**
  * Wait queues of a limiter whose backend decides elsewhere.
  *
- * As in `wait-scheduler.ts`, each key has a queue and only its front checks. A check takes a round trip, and other
- * processes compete, so the front checks as one batch. As many waiters are granted as fit. The rest sleep until the
- * backend's retry time plus a random jitter; without jitter, processes would retry at the same instant and the same
- * one would win every time. Where the backend grants the next slots before they open (lookahead), they retry that much
- * earlier, and each waiter that gets one sleeps the rest.
+ * As in `wait-scheduler.ts`, each key has a queue and only its front checks. A check takes a round trip and other
+ * processes compete, so the front checks as one batch: as many waiters are granted as fit. The rest sleep until the
+ * backend's retry time plus random jitter. Without jitter, processes would retry at the same instant and the same one
+ * would win every time. With lookahead, the backend grants the next slots before they open: the rest retry that much
+ * earlier, and each granted waiter sleeps until its slot opens.
  *
  * Where slots can be reserved ahead, each waiter of the front reserves its own and sleeps until it is due. A slot
  * used later than `expireMs` after that, or after `usableUntil`, is lost: its waiter goes back to the front.
  *
- * On Cloudflare Workers a check and a timer end with the request that began them. There every waiter has a queue of its
- * own, served by its own request: a request that ends takes no other waiter along, and waiters are served in any order.
+ * On Cloudflare Workers, a check and a timer end with the request that began them. There each waiter has a queue of its
+ * own, served by its own request. A request that ends affects no other waiter, and waiters are served in any order.
  */
 
 import {
@@ -46,9 +46,9 @@ export interface RemoteWaitSchedulerOptions extends QueueSettings {
   expireMs(): Millis;
   /** The least time from the grant to a waiter until `units` are granted to those behind it. Left out: unknown. */
   drainMs?(units: number): Millis;
-  /** Whether the cost is above what any key can have: it would hold up those behind it. */
+  /** Whether the cost exceeds the capacity of any key: its waiter would block those behind it. */
   neverFits?(cost: number): boolean;
-  /** The rest of the key's cool-down; 0: none. */
+  /** The remaining cool-down of the key; 0: none. */
   cooldownMs(key: string): Millis;
 }
 
@@ -60,7 +60,7 @@ export type RemoteGrant = Extract<FairWaitResult, { verdict: 'allow' }> & {
 type RemoteWaitResult = RemoteGrant | Extract<WaitResult, { verdict: 'deny' }>;
 
 export interface RemoteWaitLimits extends WaitLimits {
-  /** True if it had its turn and could not use it: it goes to the front of the queue. */
+  /** True if the waiter had its turn and could not use it: it goes to the front of the queue. */
   readonly isRequeued: boolean;
 }
 
@@ -71,7 +71,7 @@ interface QueuedWaiter extends QueuePosition, Waiter<RemoteWaitResult> {
   readonly key: string;
   readonly queueId: string;
   readonly cost: number;
-  /** False until it is known to have to wait: a call granted at once takes no position in the queue. */
+  /** False until the waiter is known to have to wait: a call granted at once takes no position in the queue. */
   isQueued: boolean;
   /** Cancels the reserved slot, if there is one. */
   cancelReservation: (() => void) | undefined;
@@ -79,22 +79,22 @@ interface QueuedWaiter extends QueuePosition, Waiter<RemoteWaitResult> {
 
 interface KeyQueue {
   readonly key: string;
-  /** The key, or of a queue for one waiter its own id. */
+  /** The key; for a queue with one waiter, an id of its own. */
   readonly id: string;
   readonly waiters: WaiterQueue<QueuedWaiter>;
   /** Ends the sleep of the queue, if it sleeps. */
   wake: (() => void) | undefined;
-  /** Capacity came back since the last check was sent: its reply may be older than that. */
+  /** Capacity was released after the last check was sent: its reply may be outdated. */
   isWakePending: boolean;
-  /** The limit has changed since the last check was sent: its reply does not count. */
+  /** The limit has changed after the last check was sent: its reply does not count. */
   isOutdated: boolean;
   /** How long to sleep before the next poll. */
   pollMs: Millis;
-  /** No earlier than that `refusedCost` can be granted, while the queue sleeps until then; undefined: unknown. */
+  /** The earliest time at which `refusedCost` can be granted, while the queue sleeps until then; undefined: unknown. */
   opensAt: Millis | undefined;
-  /** The cost that the last check refused; NaN: any, in a cool-down. */
+  /** The cost that the last check refused; NaN in a cool-down: any cost. */
   refusedCost: number;
-  /** Of several rules: the one that refused the first waiter, as of the last check. */
+  /** The rule that refused the first waiter in the last check, in a limit with several rules. */
   rule: string | undefined;
   /** Whether `onUnavailable` made the last decision. */
   fromFallback: boolean;
@@ -111,8 +111,8 @@ interface RetryHint {
 const MAX_BATCH = 64;
 
 /**
- * The poll interval where the backend cannot say when the limit opens because a call must settle. A call of this
- * process wakes the queue at once; for calls of other processes the queue polls, with exponential back-off.
+ * Poll interval where the backend does not know when the limit opens, because a call must settle. A settled call of
+ * this process wakes the queue at once. For calls of other processes the queue polls with exponential back-off.
  */
 const INITIAL_POLL_MS = 20;
 const MAX_POLL_MS = 250;
@@ -125,17 +125,17 @@ const needsLess = ({ cost }: QueuedWaiter, { refusedCost }: KeyQueue): boolean =
 
 export class RemoteWaitScheduler {
   readonly #options: RemoteWaitSchedulerOptions;
-  /** By id. */
+  /** Queues by id. */
   readonly #queues = new Map<string, KeyQueue>();
   /** Whether every waiter has its own queue. */
   readonly #hasOwnQueues: boolean;
   #lastQueueNumber = 0;
-  /** In a queue, or out of it with a slot that is not due yet. */
+  /** Waiters in a queue, and waiters with a reserved slot that is not due yet. */
   readonly #waiters: WaiterSet<RemoteWaitResult, QueuedWaiter>;
   readonly #longest = new LongestQueue<KeyQueue>();
   /** Waiters that are known to have to wait. */
   #queuedCount = 0;
-  /** Queues that are served, and settlements on their way to the backend. */
+  /** Queues that are being served, and settlements that are on their way to the backend. */
   readonly #pending = new PendingSet();
 
   constructor(options: RemoteWaitSchedulerOptions) {
@@ -188,7 +188,7 @@ export class RemoteWaitScheduler {
     }
   }
 
-  /** Waits for a permit; rejects if the signal aborts, or its check fails. */
+  /** Waits for a permit. Rejects if the signal aborts or the check fails. */
   waitForPermit(key: string, cost: number, limits: RemoteWaitLimits): Promise<RemoteWaitResult> {
     const { signal, maxWaitMs, priority, flow, isRequeued } = limits;
     if (signal?.aborted) return Promise.reject(signal.reason);
@@ -231,7 +231,7 @@ export class RemoteWaitScheduler {
     });
   }
 
-  /** Refuses all waiters at once; resolves when the slots they had or were about to get are given back. */
+  /** Refuses all waiters at once. Resolves when reserved and pending slots are given back. */
   async close(): Promise<void> {
     this.#waiters.close(CLOSED_REFUSAL);
     this.wakeAll();
@@ -264,7 +264,7 @@ export class RemoteWaitScheduler {
     created.waiters.add(waiter);
     this.#queues.set(id, created);
     const served = this.#serveQueue(created);
-    if (!this.#hasOwnQueues) this.#pending.add(served); // else it does not end if its request ends
+    if (!this.#hasOwnQueues) this.#pending.add(served); // in its own queue it never settles if its request ends
   }
 
   /** Serves a queue until it is empty. */
@@ -302,7 +302,7 @@ export class RemoteWaitScheduler {
     if (next && next === first && !needsLess(next, queue)) await this.#sleep(queue, refused);
   }
 
-  /** A new first waiter may fit before the one that was refused. */
+  /** Wakes the queue if its new first waiter costs less than the refused one: it may fit earlier. */
   #wakeIfLess(queue: KeyQueue): void {
     const { first } = queue.waiters;
     if (first && needsLess(first, queue)) queue.wake?.();
@@ -337,7 +337,7 @@ export class RemoteWaitScheduler {
     return opensInMs === undefined ? undefined : { opensInMs, lookaheadMs };
   }
 
-  /** Each waiter has its slot as soon as its reply arrives: after the slowest reply it may be too late to use it. */
+  /** Each waiter gets its slot as soon as its own reply arrives: after the slowest reply it may be too late. */
   async #reserveAhead(queue: KeyQueue): Promise<RetryHint | undefined> {
     const { key, waiters } = queue;
     const checkOne = async (waiter: QueuedWaiter): Promise<Millis | undefined> => {
@@ -384,7 +384,7 @@ export class RemoteWaitScheduler {
     return undefined;
   }
 
-  /** Each failed check ends one waiter: no queue stops or turns in circles. */
+  /** Each failed check ends one waiter, so the queue always makes progress. */
   #fail(waiter: QueuedWaiter, error: unknown): undefined {
     if (waiter.isWaiting) this.#waiters.reject(waiter, error);
   }
@@ -487,7 +487,7 @@ export class RemoteWaitScheduler {
     }
   }
 
-  /** The first waiter of a key checks before it is known to have to wait: it may exceed the bound. */
+  /** The first waiter of a key checks before it is known to wait, so it may exceed the bound. */
   #refuseOverflow({ waiters }: KeyQueue, retryAfterMs: Millis): void {
     for (const waiter of waiters.front(Infinity)) {
       if (!this.#claimQueueSlot(waiter))
@@ -507,7 +507,7 @@ export class RemoteWaitScheduler {
     return true;
   }
 
-  /** Frees a place in a full queue for a key, or a flow of it, with few waiters; false if none has more. */
+  /** Frees a slot in a full queue for a key or flow with few waiters; false if no other has more. */
   #refuseLastOfLongest(size: number, queue?: KeyQueue, flow?: Flow): boolean {
     const longest = this.#longest.findLongerThan(size, this.#queues.values());
     const last = longest ? longest.waiters.last : queue?.waiters.displacedBy?.(flow);
@@ -520,7 +520,7 @@ export class RemoteWaitScheduler {
     const { clock, random, keepAlive } = this.#options;
     const isPoll = opensInMs === WHEN_SETTLED;
     const ms = isPoll ? queue.pollMs / 2 : Math.max(0, opensInMs - lookaheadMs);
-    // Within the lookahead the first check wins: half of it is jitter, as it is of a poll.
+    // Within the lookahead the first check wins, so half of the lookahead is jitter, as half of a poll interval is.
     const jitterMs = isPoll ? queue.pollMs / 2 : Math.max(maxJitterMs(ms), lookaheadMs / 2);
     queue.pollMs = isPoll ? Math.min(MAX_POLL_MS, 2 * queue.pollMs) : INITIAL_POLL_MS;
     return new Promise((awake) => {

@@ -1,6 +1,6 @@
 /**
- * The limiter behind `throttle` or an adapter: the one given as `limiter`, or a new one made from the options. A misspelt
- * option could belong to either, so the error lists both and suggests the closest of all.
+ * Returns the limiter of `throttle` or an adapter: the option `limiter`, or a new one made from the options. An unknown
+ * option could belong to either, so the error lists the options of both.
  */
 
 import { ConfigError } from '../core/errors.ts';

@@ -1,12 +1,12 @@
 /**
- * `sluice/small`: a synchronous limiter from the parts that it is given, for pages and workers where bytes count.
+ * `sluice/small`: a synchronous limiter built from the rules it is given, for pages and workers where size matters.
  *
  *     const api = smallLimiter(bucket({ rate: '10/s', burst: 20 }));
  *     if (api.check(userId).verdict === 'allow') serve();
  *
- * It runs the same rules as `limiter`, and has none of its queues, permits, events and backends. A bundler leaves out the
- * rules that are not imported. Every new key makes it visit some of the oldest keys and remove those that are as good as
- * unused, so the number of keys follows the traffic; at `maxKeys` a new key is refused, as an eviction could grant a burst.
+ * It runs the rules of `limiter` without queues, permits, events and backends. A bundler leaves out rules that are not
+ * imported. Each new key makes it visit two of the oldest keys and remove those equal to a new key, so the number of
+ * keys follows the traffic. At `maxKeys` it denies new keys: eviction would grant them a fresh burst.
  */
 
 import { type Clock, type Millis, systemClock } from '../core/clock.ts';
@@ -51,12 +51,12 @@ export const bucket = (options: BucketOptions): Rule => bucketPolicy(options);
 /** A minimum interval between calls. @throws {ConfigError} for invalid options. */
 export const spacing = (options: SpacingOptions): Rule => spacingPolicy(options);
 
-/** Sliding window: at most so many calls in any span of time. @throws {ConfigError} for invalid options. */
+/** Sliding window: a maximum number of calls in any span of time. @throws {ConfigError} for invalid options. */
 export const window = (options: WindowOptions): Rule => windowPolicy(options);
 
 const DEFAULT_MAX_KEYS = 100_000;
 
-/** Old keys that are visited for each new one. */
+/** Old keys that are visited for each new key. */
 const VISITS = 2;
 
 /** Retry time of a new key while no key can be removed. */

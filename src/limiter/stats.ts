@@ -1,6 +1,6 @@
 /**
- * Counters and histograms of a limiter: plain numbers in typed arrays, converted when a metrics adapter reads them. A
- * labelled counter of a metrics library costs more than a decision.
+ * Counters and histograms of a limiter in typed arrays. A metrics adapter converts them when it reads them: a labelled
+ * counter of a metrics library costs more than a decision.
  */
 
 import type { Millis } from '../core/clock.ts';

@@ -40,7 +40,7 @@ export interface NamedCheckWithStatus {
 }
 
 export interface SyncLimiterSettings extends LimiterSettings {
-  /** The same clock, for a rule that reserves: one check reads it once, so that due times are exact. */
+  /** The limiter's clock for a rule that reserves: one check reads it once, so that due times are exact. */
   readonly batchClock?: BatchClock | undefined;
 }
 
@@ -94,7 +94,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     return decision;
   }
 
-  // Apart: V8 then inlines `check` and `tryAcquire`.
+  // A separate method: V8 then inlines `check` and `tryAcquire`.
   #checkOnce(key: string, cost: number, options: CheckOptions, id: string): Decision {
     return this.once(key, id, () => this.check(key, cost, { ...options, id: undefined }));
   }
@@ -116,8 +116,8 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
   }
 
   /**
-   * The same by the key's hash, made with the backend's hasher. Decoding a key costs more than a decision: undefined
-   * if the key itself is needed (cool-downs, listeners, backend), so the caller checks by key.
+   * `check` by the key's hash, made with the backend's hasher: decoding a key costs more than a decision. Undefined if
+   * the key itself is needed (cool-downs, listeners, backend) or the limiter is closed: the caller checks by key.
    */
   checkHashed({ low, high }: KeyHash, cost: number): Decision | undefined {
     if (!this.cooldowns.isEmpty || this.telemetry.hasListeners || this.isClosed) return undefined;
@@ -199,7 +199,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     return this.issuePermit(key, cost, dueAt, waitedMs, partitionIndex);
   }
 
-  /** Forgets what a key has consumed, and its cool-down. Calls in flight no longer count, nor does their end. */
+  /** Forgets the key's consumption and cool-down. Calls in flight no longer count; settling them has no effect. */
   forget(key: string): void {
     if ((this.#backend.inspect(key).state.inFlight ?? 0) > 0) {
       if (this.telemetry.held === 0) this.#disowned.clear();
@@ -220,36 +220,36 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     return this.#backend.snapshot();
   }
 
-  /** The same without a pause; calls may be decided between two slices. */
+  /** `snapshot` in slices, without a pause: calls may be decided between two slices. */
   slices(): TableSlices {
     return this.#backend.slices();
   }
 
-  /** A snapshot of the limit `from`, as if a clock that was set back by `byMs` since, and says `now`, had written it. */
+  /** Shifts a snapshot of the limit `from`, as if a clock set back by `byMs`, now at `now`, had written it. */
   setBack(snapshot: TableSnapshot, from: unknown, byMs: Millis, now: Millis): TableSnapshot {
     return setBackTable(snapshot, createPolicy(from, this.random), byMs, now);
   }
 
-  /** With `from`, the state of a limit of the same kind with other numbers; false if it is of another kind. */
+  /** Restores a snapshot; with `from`, one of a limit with other numbers. False for another kind of limit. */
   restore(snapshot: TableSnapshot, from?: unknown, keepsDebt?: boolean): boolean {
     if (from === undefined) return this.#backend.restore(snapshot);
     return this.#backend.restore(snapshot, createPolicy(from, this.random), keepsDebt);
   }
 
-  /** The keys of the limiter that this one replaces; false if its rule is of another kind. */
+  /** Copies the keys of the limiter that this one replaces; false if its rule is of another kind. */
   copyFrom(source: SyncLimiter, limit: unknown, isLast = false): boolean {
     const isCopied = this.#backend.copyFrom?.(source.#backend, isLast);
     return isCopied ?? this.restore(source.snapshot(), limit);
   }
 
-  /** Before others copy the keys of this limiter. */
+  /** Prepares the limiter for other limiters that copy its keys. */
   prepareCopy(): void {
     this.#backend.prepareCopy?.();
   }
 
   /**
-   * What gives the limit other numbers: spent tokens stay spent, calls stay in flight, waiters wait on. Undefined if
-   * the rule is of another kind. Nothing changes before the returned function is called.
+   * Prepares a change of the limit's numbers: spent tokens stay spent, calls in flight and waiters stay. Returns
+   * undefined for another kind of rule. Nothing changes before the returned function is called.
    */
   prepareChange(limit: Limit, path?: string): (() => void) | undefined {
     const policy = createPolicy(limit, this.random, path);
@@ -276,7 +276,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     throw cannotChange(this.policy, createPolicy(limit, this.random), path);
   }
 
-  /** Leaves the processes that share the limit. It goes on deciding alone. */
+  /** Leaves the other processes that share the limit; this process then decides alone. */
   detach(): void {
     this.#backend.detach?.();
   }
@@ -288,7 +288,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     this.detach();
   }
 
-  /** Of a limit with several rules: the one that refuses the call now. */
+  /** The rule that refuses the call now; undefined in a limit with one rule. */
   ruleRefusing(key: string, cost: number, partitionIndex?: number): string | undefined {
     if (this.policy.rules === undefined) return undefined;
     const decision = this.peekUnvalidated(key, cost, partitionIndex);
@@ -299,10 +299,10 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     return this.name;
   }
 
-  // For `CompositeLimiter`, which checks several limiters as one: arguments are validated already, and a decision is
+  // For `CompositeLimiter`, which checks several limiters as one: arguments are already validated, and a decision is
   // recorded only when all limiters have agreed.
 
-  /** What `reserve` would decide. */
+  /** The decision of `reserve`, without taking the cost. */
   peekUnvalidated(key: string, cost: number, partitionIndex?: number): Decision {
     return this.localRefusal(key, cost) ?? this.#backend.peek(key, cost, partitionIndex);
   }
@@ -313,7 +313,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     return this.localRefusal(key, cost) ?? this.#backend.checkNow(key, cost, now, partitionIndex);
   }
 
-  /** `reserve` of a call that waits if it is refused: that is no refusal yet. */
+  /** `reserve` for a waiting call: its refusal is not final yet. */
   #reserveForWaiter(key: string, cost: number, now: Millis, partitionIndex?: number): Decision {
     if (this.countsRefusals) {
       const peeked = this.peekUnvalidated(key, cost, partitionIndex);
@@ -322,7 +322,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     return this.reserve(key, cost, now, partitionIndex);
   }
 
-  /** Undoes a `reserve` of the same tick. Waiters are not woken: none was refused because of it. */
+  /** Undoes a `reserve` of the same tick. No waiter was refused because of it, so none is woken. */
   unreserve(key: string, cost: number, reservedAt: Millis, partition?: number): void {
     this.#backend.settle(key, { outcome: 'ignored', cost, dueAt: reservedAt, partition });
   }
@@ -355,7 +355,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     }
   }
 
-  /** Issues the permit for a cost that was just taken: it is held from its due time on. */
+  /** Issues the permit for a cost that was just taken; it is held from its due time on. */
   issuePermit(
     key: string,
     cost: number,
@@ -411,7 +411,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     this.#settle(key, { outcome, cost, used, dueAt, rttMs, partition }, retryAfterMs, now);
   }
 
-  /** Every settlement has the same fields, known or not: building different shapes cost ten times as much. */
+  /** Settlements always have the same fields, known or not: objects of different shapes cost ten times as much. */
   #settle(
     key: string,
     settlement: Settlement,
@@ -419,7 +419,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     now: Millis,
   ): void {
     const { cost, outcome, used, rttMs } = settlement;
-    // Only listeners read the state of a limit that learns, before and after it has learnt from the call.
+    // Only listeners need the state of a learning limit before and after it has learnt from the call.
     const isObserved = this.mustSettle && this.telemetry.hasListeners;
     const before = isObserved ? this.#backend.inspect(key, now).state : undefined;
     this.#backend.settle(key, settlement, now);

@@ -1,4 +1,4 @@
-/** Counters, events and held permits of one limiter. Every method of a limiter ends here, so a call is counted once. */
+/** Every method of a limiter records its result here, so each call is counted once. */
 
 import type { Clock, Millis } from '../core/clock.ts';
 import { DeadlineSet } from '../core/deadline-set.ts';
@@ -10,14 +10,14 @@ import { type LearntLimit, type Listener, ListenerSet } from './events.ts';
 import { endPermit, Permit, type PermitInit, type PermitResult, takeHolder } from './permit.ts';
 import { type CounterSnapshot, Counters } from './stats.ts';
 
-/** Knows the delay of the event loop. */
+/** Measures the delay of the event loop. */
 export interface EventLoopMonitor {
   readonly delayMs: Millis;
 }
 
 export const GRANTED: Decision = { verdict: 'allow', remaining: 0 };
 
-/** A client of a daemon can hold hundreds of thousands of permits, which expire together: a millisecond of them. */
+/** A client of a daemon can hold hundreds of thousands of permits that expire together: about 1 ms of work at once. */
 const MAX_EXPIRED_AT_ONCE = 500;
 
 export class LimiterTelemetry {
@@ -26,7 +26,7 @@ export class LimiterTelemetry {
   readonly #counters = new Counters();
   readonly #events = new ListenerSet();
   readonly #unsettled: DeadlineSet<Permit>;
-  /** Measures event-loop delay, if an adapter sheds load by it. */
+  /** Set if an adapter sheds load by event-loop delay. */
   eventLoop: EventLoopMonitor | undefined;
 
   constructor(name: string, clock: Clock, permitTimeoutMs: Millis) {
@@ -50,7 +50,7 @@ export class LimiterTelemetry {
     return { held: this.#unsettled.size, ...delay, ...this.#counters.snapshot() };
   }
 
-  /** Calls denied so far: one number, without a snapshot of all counters. */
+  /** Calls denied so far, without a snapshot of all counters. */
   get denied(): number {
     return this.#counters.denied;
   }
@@ -60,7 +60,7 @@ export class LimiterTelemetry {
     return this.#counters.allowed;
   }
 
-  /** Without listeners, `countDecision` is enough. */
+  /** False without listeners: `countDecision` is enough then. */
   get hasListeners(): boolean {
     return this.#events.hasListeners;
   }
@@ -76,7 +76,7 @@ export class LimiterTelemetry {
     this.#events.emit({ type: 'decision', limit: this.name, key, cost, at, decision, waitedMs });
   }
 
-  /** Expires permits that are overdue, where no timer does. */
+  /** Expires overdue permits where no timer does. */
   expireOverduePermits(): void {
     this.#unsettled.expireOverdue();
   }

@@ -16,7 +16,7 @@ export interface CallResult {
   readonly outcome?: Outcome | undefined;
   /** The cost the call was charged. Default 1. */
   readonly cost?: number | undefined;
-  /** What the call really used, if that differs from its cost. */
+  /** The units that the call used, if different from its cost. */
   readonly used?: number | undefined;
   /** When the permit was due: `dueAt` of a wait decision or permit. Default now. */
   readonly dueAt?: Millis | undefined;
@@ -26,15 +26,15 @@ export interface CallResult {
   readonly retryAfterMs?: Millis | undefined;
   /** Lock-out: how the attempt ended, such as a login. Left out, it counts as a failure until it is reported. */
   readonly attempt?: AttemptOutcome | undefined;
-  /** The partition the call was charged to. */
+  /** The partition that the call was charged to. */
   readonly partition?: string | undefined;
-  /** The level the call was charged to. */
+  /** The level that the call was charged to. */
   readonly level?: string | undefined;
 }
 
-/** What identifies a call that may be repeated. */
+/** Identifies a call that may be repeated. */
 export interface IdOptions {
-  /** A repeated call of the same key with the same id is charged once, within `idFor`: after a lost reply, or a retry. */
+  /** Repeats of a call with the same key and id within `idFor` are charged once, such as after a lost reply. */
   readonly id?: string | undefined;
 }
 
@@ -59,7 +59,7 @@ export interface WaitOptions extends FlowOptions {
 
 const CLASS_FIELDS = ['partition', 'level'];
 const CHECK_FIELDS = [...CLASS_FIELDS, 'id'];
-/** Of `check`, and of a check that a server decides. */
+/** Options of `check`, in this process and on a server. */
 const COUNTED_CHECK_FIELDS = [...CHECK_FIELDS, 'willSettle'];
 const REMOTE_CHECK_FIELDS = ['id', 'willSettle'];
 const RESULT_FIELDS = [
@@ -84,7 +84,7 @@ export function requireKey(key: unknown): void {
   if (typeof key !== 'string') throw new ConfigError('key', 'a string', key);
 }
 
-/** What `takeUpTo` grants depends on what is left, so a repeat with the same id asks for another number. */
+/** `takeUpTo` accepts no id: its result depends on the remaining capacity, so a repeat would get a different number. */
 export function requireNoTakeOptions(options: readonly unknown[]): void {
   const [first] = options;
   if (first === undefined) return;
@@ -95,17 +95,15 @@ export function requireCheckOptions(options: object): void {
   requireKnownFields('options', options, CHECK_FIELDS);
 }
 
-/** The options of `check`. */
 export function requireCountedCheckOptions(options: object): void {
   requireKnownFields('options', options, COUNTED_CHECK_FIELDS);
 }
 
-/** The same where a server decides. */
 export function requireRemoteCheckOptions(options: object): void {
   requireKnownFields('options', options, REMOTE_CHECK_FIELDS);
 }
 
-/** For a limit that needs settling. A call that is never settled stays in flight: in the end all calls are refused. */
+/** Requires `willSettle` where calls must be settled. Unsettled calls stay in flight, until every call is refused. */
 export function requireWillSettle(options: SettleOptions | undefined, limit: string): void {
   if (options?.willSettle === true) return;
   throw new ConfigError('willSettle', willSettleExpected(limit), options?.willSettle);
@@ -114,23 +112,22 @@ export function requireWillSettle(options: SettleOptions | undefined, limit: str
 const willSettleExpected = (limit: string): string =>
   `true for \`check\` of limit "${limit}", whose calls must be settled: use acquire, tryAcquire or throttle, whose permit settles, or call settle(key) after each allowed check and pass { willSettle: true }`;
 
-/** The options of a permit that a server decides about. */
 export function requireRemoteOptions(options: object): void {
   requireKnownFields('options', options, ['id']);
 }
 
-/** `peek` charges nothing, so nothing is repeated. */
+/** Rejects an id for `peek`, which charges nothing. */
 export function requireNoId({ id }: IdOptions = {}): void {
   if (id !== undefined) throw new ConfigError('id', 'left out of peek, which charges nothing', id);
 }
 
-/** The partition and the level that are given, as options of a check; undefined if none is. */
+/** The given partition and level as check options; undefined if neither is given. */
 export function callClassOf(partition?: string, level?: string): CallClass | undefined {
   if (level === undefined) return partition === undefined ? undefined : { partition };
   return partition === undefined ? { level } : { partition, level };
 }
 
-/** Wait options, read. */
+/** Validated wait options. */
 export interface WaitLimits extends FairWaitLimits {
   readonly priority: number;
 }
@@ -168,7 +165,7 @@ export function requireAttempt(field: string, attempt: unknown): void {
     throw new ConfigError(field, `one of ${ATTEMPT_OUTCOMES.join(', ')}`, attempt);
 }
 
-/** Validates feedback, and returns it without members that are undefined: policies ask which members there are. */
+/** Validates feedback and drops undefined members, because policies test which members exist. */
 export function readFeedback(given: Feedback): Feedback {
   requireKnownFields('feedback', given, FEEDBACK_FIELDS);
   const feedback = withoutUndefined(given);
@@ -176,7 +173,7 @@ export function readFeedback(given: Feedback): Feedback {
   return feedback;
 }
 
-/** The same object if all members are defined. */
+/** Returns the object itself if all its members are defined. */
 function withoutUndefined<T extends object>(value: T): T {
   const entries = Object.entries(value);
   if (entries.every(([, member]) => member !== undefined)) return value;
@@ -205,7 +202,7 @@ function requireFeedback(feedback: Feedback): void {
   }
 }
 
-/** Feedback of two kinds would be applied as one of them, and the other would be lost. */
+/** Rejects feedback of two kinds: only one of them would be applied. */
 function requireOneKind(feedback: Feedback): void {
   const kind = FEEDBACK_KIND_NAMES.find((name) => name in feedback);
   if (kind === undefined)

@@ -1,6 +1,6 @@
 /**
- * Adding at the end, removing from anywhere and reading the next waiter take constant time, however long the queue
- * is. A removed waiter stays in the array as a tombstone. The array is compacted when tombstones outnumber waiters.
+ * Adding at the end, removing anywhere and reading the next waiter take constant time. A removed waiter stays in the
+ * array as a tombstone. The array is compacted when tombstones outnumber waiters.
  */
 
 import type { Flow } from '../core/flow.ts';
@@ -8,20 +8,20 @@ import { MAX_TOMBSTONES } from '../core/waiter-set.ts';
 
 export const QUEUE_ORDERS = ['fifo', 'lifo', 'priority', 'fair'] as const;
 
-/** Which waiter is next: the first to arrive, the last to arrive, the highest priority, or that of the flow with the least. */
+/** The next waiter: `fifo` first or `lifo` last to arrive, `priority` the highest, `fair` of the least served flow. */
 export type QueueOrder = (typeof QUEUE_ORDERS)[number];
 
-/** The orders of a single queue: `fair` has one for each flow, in `fair-wait-queue.ts`. */
+/** Orders with a single queue: `fair` has one for each flow, in `fair-wait-queue.ts`. */
 type ArrivalOrder = Exclude<QueueOrder, 'fair'>;
 
-/** What decides which waiter is next. */
+/** Determines which waiter is next. */
 export interface QueuePosition {
   /** Order of arrival, over all queues of the process. */
   readonly arrival: number;
   readonly priority: number;
-  /** What it takes when it is served. Default 1. */
+  /** Units that the call takes when it is served. Default 1. */
   readonly cost?: number;
-  /** For the order `fair`; undefined: the flow of all calls that name none. */
+  /** The flow in a `fair` queue; undefined: the flow of all calls that name none. */
   readonly flow?: Flow | undefined;
 }
 
@@ -35,19 +35,19 @@ export interface WaiterQueue<T extends QueuePosition> {
   front(count: number): T[];
   /** Whether a waiter in this queue is served before `position`. */
   hasEarlier(position: QueuePosition): boolean;
-  /** The cost of the waiters that are served before `position`; of long queues it may be too small. */
+  /** The cost of the waiters served before `position`. In long queues the result may be too low. */
   costBefore(position: QueuePosition): number;
   add(one: T): void;
-  /** Makes it the next waiter, or with the order `fair` the next of its flow: it had its turn and could not use it. */
+  /** Makes it the next waiter, in a `fair` queue the next of its flow: it had its turn and could not use it. */
   addFirst(one: T): void;
   remove(one: T): void;
-  /** Order `fair`: the waiter has its permit. Called before it is removed. */
+  /** `fair` queue: the waiter has its permit. Called before it is removed. */
   onServed?(one: T): void;
-  /** Order `fair`: the waiter that gives its place in a full queue to a call of this flow. */
+  /** `fair` queue: the waiter that a full queue removes for a call of this flow. */
   displacedBy?(flow: Flow | undefined): T | undefined;
 }
 
-/** By order: true if `a` is served before `b`. */
+/** True if `a` is served before `b`, by order. */
 const PRECEDES: Readonly<Record<ArrivalOrder, (a: QueuePosition, b: QueuePosition) => boolean>> = {
   fifo: (a, b) => a.arrival < b.arrival,
   lifo: (a, b) => a.arrival > b.arrival,
@@ -55,14 +55,14 @@ const PRECEDES: Readonly<Record<ArrivalOrder, (a: QueuePosition, b: QueuePositio
     a.priority > b.priority || (a.priority === b.priority && a.arrival < b.arrival),
 };
 
-/** Waiters that `costBefore` adds up one by one, where the position is not the last. */
+/** The most waiters whose cost `costBefore` adds up, where the position is not the last. */
 const MAX_SCANNED = 64;
 
 const costOf = ({ cost = 1 }: QueuePosition): number => cost;
 
 let lastArrival = 0;
 
-/** The next place in the order of arrival. */
+/** The next position in the order of arrival. */
 export const nextArrival = (): number => ++lastArrival;
 
 export class WaitQueue<T extends QueuePosition> implements WaiterQueue<T> {
@@ -91,7 +91,6 @@ export class WaitQueue<T extends QueuePosition> implements WaiterQueue<T> {
     return this.#liveAt(!this.#isLifo);
   }
 
-  /** The waiter whose turn is last. */
   get last(): T | undefined {
     return this.#liveAt(this.#isLifo);
   }
@@ -107,7 +106,6 @@ export class WaitQueue<T extends QueuePosition> implements WaiterQueue<T> {
     return undefined;
   }
 
-  /** The next `count` waiters in the order of their turn. */
   front(count: number): T[] {
     const waiters: T[] = [];
     const { length } = this.#entries;
@@ -118,7 +116,6 @@ export class WaitQueue<T extends QueuePosition> implements WaiterQueue<T> {
     return waiters;
   }
 
-  /** Whether a waiter in this queue is served before `position`. */
   hasEarlier(position: QueuePosition): boolean {
     const { first } = this;
     return first !== undefined && this.#precedes(first, position);
@@ -145,7 +142,6 @@ export class WaitQueue<T extends QueuePosition> implements WaiterQueue<T> {
     else this.#entries.splice(at, 0, one);
   }
 
-  /** Makes it the next waiter, whatever its position: it had its turn and could not use it. */
   addFirst(one: T): void {
     this.#compact(); // it may have a tombstone here
     this.#addLive(one);

@@ -400,7 +400,7 @@ describe('wait queue on the real clock', () => {
     expect(timers().length).toBe(before);
     collect();
     expect(process.memoryUsage().heapUsed - heap).toBeLessThan(10e6);
-  }, 90_000); // only a guard against a hang: a loaded machine needs half a minute
+  }, 90_000); // only a guard against a hang: a loaded machine needs 30 s
 
   test('a wait for a call to settle keeps the process alive', () => {
     const script = `

@@ -7,8 +7,8 @@
  *                       queue of the key  ● ● ● ● ───────────────────────▶ granted
  *                         └──────▶ deadline, queue full, aborted, closed ▶ refused
  *
- * The bound counts the waiters of all keys. In a full queue, the key with the most waiters loses its last one to another
- * key, so that no key can keep others out.
+ * The bound counts the waiters of all keys. When the queue is full, the key with the most waiters loses its last one to
+ * another key, so no key can occupy the whole queue.
  *
  * Each key has a queue, and only its first waiter checks the limit. Nothing polls: one timer is set to the next
  * opening or deadline of all queues.
@@ -52,11 +52,11 @@ export interface WaitSchedulerOptions extends QueueSettings {
   readonly mayOpenEarlier?: boolean;
   /** Checks the limit for a permit now: never decides `wait`. */
   checkNow(key: string, cost: number, now: Millis, partitionIndex?: number): Decision;
-  /** What `checkNow` would decide; changes nothing. */
+  /** Returns the decision of `checkNow`, without changing anything. */
   peek(key: string, cost: number, partitionIndex?: number): Decision;
   /** The least time until calls of `units` in all are granted; 0: unknown. */
   timeToGrantMs(key: string, units: number): Millis;
-  /** Runs before the queues that are due: frees what expired, where no timer does. */
+  /** Frees expired permits before the due queues are served, where no timer does. */
   beforeTimer?(): void;
 }
 
@@ -88,9 +88,9 @@ export interface WaitRefusal {
   readonly verdict: 'deny';
   readonly retryAfterMs: Millis;
   readonly reason: RefusalReason;
-  /** Of a remote limit with several rules: the one that the call waited for. */
+  /** The rule that the call waited for, in a remote limit with several rules. */
   readonly rule?: string | undefined;
-  /** True if the server was unavailable and `onUnavailable` made the last decision. */
+  /** True if `onUnavailable` made the last decision, because the server was unavailable. */
   readonly fromFallback?: boolean;
 }
 
@@ -132,7 +132,7 @@ export class WaitScheduler {
       expiredResult: (waiter, now) =>
         waitRefusal(this.#turnIn(waiter.queue, waiter, waiter.cost, now), 'too-long'),
       onRemove: (waiter) => this.#removeFromQueue(waiter),
-      // All queues of the key: capacity kept for these waiters is free in every partition.
+      // Wakes all queues of the key: capacity kept for these waiters is free in every partition.
       onAbandon: (waiters) => {
         for (const key of new Set(waiters.map(({ queue }) => queue.key))) this.wake(key);
       },
@@ -157,7 +157,7 @@ export class WaitScheduler {
     return levels.some((_, level) => level <= (partitionIndex ?? Infinity) && isQueued(level));
   }
 
-  /** Calls that name no level wait in the queue of the lowest. */
+  /** Calls without a level wait in the queue of the lowest level. */
   #queueIdOf(key: string, partitionIndex: number | undefined): string {
     const { partitions, levels } = this.#options;
     if (levels.length > 0) return `${partitionIndex ?? levels.length - 1}|${key}`;
@@ -174,7 +174,7 @@ export class WaitScheduler {
     return queue?.waiters.hasEarlier(position) ?? false;
   }
 
-  /** Waits for a permit; rejects if the signal aborts, or its check fails. */
+  /** Waits for a permit. Rejects if the signal aborts or the check fails. */
   waitForPermit(request: PermitRequest, limits: WaitLimits, now: Millis): Promise<WaitResult> {
     const { signal } = limits;
     if (signal?.aborted) return Promise.reject(signal.reason);
@@ -194,7 +194,7 @@ export class WaitScheduler {
 
   /**
    * Keeps the turn of a call that waits at another limit: calls that arrived later wait until the returned function is
-   * called. In a full queue, or one in another order than that of arrival, no turn is kept.
+   * called. A full queue, or one whose order is not `fifo`, keeps no turn.
    */
   keepTurn(request: PermitRequest & { readonly arrival: number }, now: Millis): () => void {
     if (this.#options.order !== 'fifo' || this.#waiters.isFull) return () => {};
@@ -225,7 +225,7 @@ export class WaitScheduler {
     this.#waiters.close(CLOSED_REFUSAL);
   }
 
-  /** What a call that joins a queue can expect: no permit before its turn, and never what never fits. */
+  /** Estimates the refusal of a call that joins the queue: it gets no permit before its turn. */
   #estimateQueued(
     queue: KeyQueue,
     { key, cost, partitionIndex, arrival = Infinity }: PermitRequest,
@@ -234,7 +234,7 @@ export class WaitScheduler {
   ): Decision {
     const peeked = this.#options.peek(key, cost, partitionIndex);
     if (peeked.verdict === 'deny' && peeked.retryAfterMs === NEVER) return peeked;
-    if (maxWaitMs === Infinity) return deny(msUntilOpen(queue, now)); // it waits, however long
+    if (maxWaitMs === Infinity) return deny(msUntilOpen(queue, now)); // the call waits without a deadline
     return deny(this.#turnIn(queue, { arrival, priority, flow }, cost, now));
   }
 
@@ -270,7 +270,7 @@ export class WaitScheduler {
     for (const key of new Set([...this.#queues.values()].map((queue) => queue.key))) this.wake(key);
   }
 
-  /** The queues of a key: of the most important level first, else the one with the longest wait first. */
+  /** The queues of a key: the most important level first; without levels, the longest wait first. */
   #queuesOf(key: string): KeyQueue[] {
     const { partitions, levels } = this.#options;
     const indexes = levels.length > 0 ? [...levels.keys()] : [undefined, ...partitions.keys()];
@@ -281,7 +281,7 @@ export class WaitScheduler {
     return levels.length > 0 ? queues : queues.sort((a, b) => arrivalOf(a) - arrivalOf(b));
   }
 
-  /** The refusal of a wait that is known to be in vain. */
+  /** The refusal of a wait that cannot succeed; undefined if it can. */
   #refusalFor(
     retryAfterMs: Millis,
     { maxWaitMs, flow }: WaitLimits,
@@ -297,7 +297,7 @@ export class WaitScheduler {
     return reason && waitRefusal(retryAfterMs, reason);
   }
 
-  /** Frees a place in a full queue for a key, or a flow of it, with few waiters; false if none has more. */
+  /** Frees a slot in a full queue for a key or flow with few waiters; false if no other has more. */
   #refuseLastOfLongest(queue: KeyQueue | undefined, flow: Flow | undefined, now: Millis): boolean {
     const longest = this.#longest.findLongerThan(queue?.waiters.size ?? 0, this.#queues.values());
     const last = longest ? longest.waiters.last : queue?.waiters.displacedBy?.(flow);
@@ -400,7 +400,7 @@ export class WaitScheduler {
   }
 }
 
-/** When a queue that was just refused may check again; Infinity: when a call settles. */
+/** The time at which a refused queue may check again; Infinity: when a call settles. */
 const opensAtAfter = (retryAfterMs: Millis, now: Millis): Millis =>
   retryAfterMs === WHEN_SETTLED ? Infinity : now + retryAfterMs;
 

@@ -17,7 +17,7 @@ interface Overload extends Partial<BusyScenario> {
   readonly callsPerSecond: number;
   readonly rtt: number;
   readonly spell: number;
-  /** When it begins, in seconds. */
+  /** Start in seconds. */
   readonly from?: number;
 }
 
@@ -135,7 +135,7 @@ describe('busy, live: a service that is busy throughout', () => {
     expect(countBetween(run.sent, 0, 110)).toBe(11);
   });
 
-  // A call of more than one unit is no probe: it is tried after a second without calls in flight.
+  // A call of more than one unit is not a probe: it is tried after 1 s without calls in flight.
   test('busy: calls of cost 50: a twentieth is sent while busy, and they recover within seconds', () => {
     const { run, recovery } = overload({
       callsPerSecond: 200,
@@ -193,7 +193,7 @@ describe('busy, live: a service that takes a part of the traffic', () => {
     return { sent: sent / offered, taken: (sent - refused) / 10, refused: refused / sent };
   };
 
-  /** A token bucket. */
+  /** A service with a token bucket. */
   const taking = (perSecond: number) => {
     const burst = perSecond / 10;
     let [tokens, filledAt] = [burst, 0];
@@ -255,7 +255,7 @@ describe('busy, live: the limiter', () => {
     return sent;
   }
 
-  /** What a service with fast refusals and slow work gets, of 200 calls a second. */
+  /** The fraction of 200 calls per second that a service with fast refusals and slow work serves. */
   function goodShare(isBusy: (inService: number) => boolean, workMs: number): number {
     const clock = new VirtualClock();
     const api = limiter({ limit: { busy: {} }, clock });

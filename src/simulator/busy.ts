@@ -11,7 +11,7 @@ import type { Millis } from '../core/clock.ts';
 import { Heap } from '../core/heap.ts';
 import type { Policy, State } from '../policies/policy.ts';
 
-/** What a run needs of the policy. */
+/** The members of the policy that a run uses. */
 export type BusyPolicy = Pick<Policy, 'width' | 'init' | 'check' | 'settle' | 'keyState'>;
 
 export interface BusyScenario {
@@ -19,22 +19,22 @@ export interface BusyScenario {
   readonly seconds: number;
   /** Calls a second that each client offers, by time in seconds. */
   rps(time: number): number;
-  /** The service's reply to a call that was sent then. Asked once for each call, in the order of time. */
+  /** The service's reply to a call sent at this time. Called once per call, in the order of time. */
   isBusy(at: Millis): boolean;
   rttMs(at: Millis): Millis;
   /** Default 1. */
   readonly clients?: number;
   /** False: replies are settled without the time at which their call was sent. Default true. */
   readonly hasSendTimes?: boolean;
-  /** Of each call. Default 1. */
+  /** The cost of each call. Default 1. */
   readonly cost?: number;
 }
 
-/** Calls by interval. */
+/** Counts by interval. */
 export interface BusyRun {
   readonly offered: Float64Array;
   readonly sent: Float64Array;
-  /** Of the calls sent in this interval. */
+  /** Busy replies, counted in the interval in which the call was sent. */
   readonly busy: Float64Array;
   /** The limit of the first client at the first call of the interval. */
   readonly limit: Float64Array;
@@ -80,7 +80,7 @@ export function simulateBusy(scenario: BusyScenario): BusyRun {
     replies.push({ at: now + scenario.rttMs(now), client, dueAt: now, isBusy });
   };
 
-  // Clients take turns, so that together they too are even over time.
+  // Clients take turns, so that their calls together are evenly spread, too.
   let client = 0;
   for (let now = 0; now < endAt; ) {
     const rps = scenario.rps(now / 1000) * clients;

@@ -9,7 +9,7 @@ describe('overshoot', () => {
   });
 
   test('a rounding error is no call', () => {
-    // Each third of a token rounds, and the sum goes beyond the burst by 1e-13.
+    // Each third of a token is rounded, and the sum exceeds the burst by 1e-13.
     const times = Array.from({ length: 1000 }, (_, n) => (n * 1000) / 3);
     expect(overshootOf(times, 3, 1)).toBe(0);
   });

@@ -4,8 +4,8 @@ import type { Millis } from '../core/clock.ts';
 const ROUNDING_ERROR = 1e-9;
 
 /**
- * The most calls above burst + rate × span, over all spans: how far below zero one central bucket would have gone.
- * Times in ascending order, rate per second; with `costs`, units instead of calls.
+ * The most calls above burst + rate × span, over all spans: the largest deficit of one central bucket that allows every
+ * call. Times in ascending order, rate per second; with `costs`, units instead of calls.
  */
 export function overshootOf(
   times: readonly Millis[],

@@ -24,7 +24,7 @@ describe('ramp simulation', () => {
     });
   }
 
-  // The pool is used up twice, then two seconds without calls, then used in part, then used up.
+  // The pool is used up twice; after two seconds without calls, it is used in part and then used up.
   test('the modes differ after a pause and after a second with unused tokens', () => {
     const requested = [99, 99, 0, 0, 15, 99];
     expect(pools('scheduled', requested)).toEqual([10, 20, 30, 40, 50, 60]);

@@ -1,8 +1,8 @@
 /**
  * Simulates the ramp policy: requested calls per second in, tokens of the pool and tokens used out.
  *
- * Every pod calls `takeUpTo` once per second, as a reader of batches does. Each of several pods has its own copy of
- * the policy's state and an even part of the calls. No pod holds the whole pool, so the result is the sum over pods.
+ * Every pod calls `takeUpTo` once per second, as a batch reader does. With several pods, each has its own copy of the
+ * policy's state and an even part of the calls. No pod holds the whole pool, so the result is the sum over pods.
  */
 
 import { type Policy, type State, takeUpTo } from '../policies/policy.ts';
@@ -11,7 +11,7 @@ import { type RampOptions, ramp } from '../policies/ramp.ts';
 export { RAMP_MODES, type RampMode, type RampOptions } from '../policies/ramp.ts';
 
 export interface RampSecond {
-  /** From 1. */
+  /** Number of the second, from 1. */
   readonly second: number;
   /** Calls; 0 in a second without calls. */
   readonly requested: number;
@@ -56,7 +56,7 @@ function simulateSecond(
   let pools = 0;
   for (const { rank, state } of pods) {
     const calls = podCalls(requested, pods.length, rank, second);
-    // No call is different from a call for 0 tokens: the policy counts the latter as activity.
+    // No call differs from a call for 0 tokens, which the policy counts as activity.
     if (calls > 0) used += takeUpTo(policy, state, 0, calls, now);
     const { remaining: unused, level: pool = 0 } = policy.keyState(state, 0, now);
     remaining += unused;
@@ -65,7 +65,7 @@ function simulateSecond(
   return { second, requested, pool: pools / pods.length, used, remaining };
 }
 
-/** An even part of the calls. The remainder goes to other pods in each second, so that no pod is always last. */
+/** An even part of the calls. The remainder rotates over the pods each second, so that no pod is always last. */
 function podCalls(calls: number, podCount: number, rank: number, second: number): number {
   const turn = (rank + second) % podCount;
   return Math.floor(calls / podCount) + (turn < calls % podCount ? 1 : 0);

@@ -26,7 +26,7 @@ function standardised(values: readonly number[]): number[] {
   return values.map((value) => (value - middle) / spread);
 }
 
-/** Jain's fairness index: 1 if all amounts are equal, 1/n if one of n gets everything. */
+/** Jain's fairness index: 1 if all n amounts are equal, 1/n if one gets everything. */
 export function jainIndex(amounts: readonly number[]): number {
   const squares = sum(amounts.map((amount) => amount ** 2));
   return squares === 0 ? 1 : sum(amounts) ** 2 / (amounts.length * squares);

@@ -1,5 +1,5 @@
 /**
- * The traffic of TChannel's simulation through the production policy: replies come a round trip later, one by one.
+ * TChannel's traffic through the production policy: replies come one by one, a round trip later.
  *
  *     time   0         1 ──────────── 9   10 ─────────────────── 31
  *            healthy   │ busy replies │    │ recovering: until     │
@@ -21,7 +21,7 @@ import {
   type Traffic,
 } from './tchannel.ts';
 
-/** More calls a second take too long: each is simulated. */
+/** Every call is simulated, so more calls per second take too long. */
 export const MAX_LIVE_CALLS = 100_000;
 
 export function simulateTchannelLive(
@@ -56,7 +56,7 @@ export function simulateTchannelLive(
   return runOf(traffic, recovery, whileBusy, recovering);
 }
 
-/** The first calls of each second are refused, as many as the traffic says. */
+/** Refuses the first calls of each second, as many as the traffic specifies. */
 function busyReplies(traffic: Traffic): (at: Millis) => boolean {
   let second = -1;
   let left = 0;

@@ -43,7 +43,7 @@ export interface SimulatedSecond {
   readonly sent: number;
   readonly throttled: number;
   readonly busy: number;
-  /** The limit during this second; it changes at the end of it. */
+  /** The limit during this second; it changes at the end of the second. */
   readonly limit: number;
 }
 
@@ -53,7 +53,7 @@ export interface TchannelRun {
   readonly maxLimit: number;
   readonly busy: readonly SimulatedSecond[];
   readonly recovering: readonly SimulatedSecond[];
-  /** The first second without throttling; undefined if that took too long. */
+  /** The first second without throttling; undefined if there is none in time. */
   readonly convergedAt: number | undefined;
 }
 
@@ -114,7 +114,7 @@ export function simulateTchannel(traffic: Traffic, recovery: Recovery): Tchannel
   return runOf(traffic, recovery, busy, recoveringSeconds(traffic, rule, busy));
 }
 
-/** A run by its seconds. */
+/** Builds a run from its seconds. */
 export function runOf(
   traffic: Traffic,
   recovery: Recovery,
@@ -139,7 +139,7 @@ function busySeconds(traffic: Traffic, rule: BusyRule): SimulatedSecond[] {
   return seconds;
 }
 
-/** Empty if nothing was throttled at the end of the busy phase. */
+/** The recovering seconds; empty if nothing was throttled at the end of the busy phase. */
 function recoveringSeconds(
   traffic: Traffic,
   rule: BusyRule,
@@ -157,7 +157,7 @@ function recoveringSeconds(
   return seconds;
 }
 
-/** The limit that follows from the last second. */
+/** The limit after the last second. */
 function limitAfter(last: SimulatedSecond | undefined, rule: BusyRule): number {
   return last === undefined ? rule.max : rule.halve(rule.grow(last.limit), last.busy);
 }

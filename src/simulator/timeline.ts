@@ -2,7 +2,7 @@
  * Virtual time: runs scheduled callbacks in order of time.
  *
  * Callbacks of the same instant run in the order in which they were scheduled, including those scheduled meanwhile.
- * Time moves on when all of them are done.
+ * Time advances when all of them are done.
  */
 
 import type { Millis } from '../core/clock.ts';
@@ -29,7 +29,7 @@ export class Timeline {
     this.scheduleAt(this.now + delayMs, callback);
   }
 
-  /** At an instant, or now if it is past. */
+  /** Schedules a callback at an instant, or now if the instant is past. */
   scheduleAt(at: Millis, callback: () => void): void {
     this.#timers.push({ at: Math.max(this.now, at), sequence: this.#nextSequence++, callback });
   }

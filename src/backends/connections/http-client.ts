@@ -13,7 +13,7 @@ export interface HttpClientOptions {
 export interface HttpResponse {
   readonly status: number;
   readonly headers: IncomingHttpHeaders;
-  /** When the headers arrived. */
+  /** Time at which the headers arrived. */
   readonly receivedAt: Millis;
   readonly text: string;
 }
@@ -60,7 +60,7 @@ export class HttpClient {
   }
 }
 
-/** The body of a request or a response. Rejects if it is longer than `maxBytes`. */
+/** Reads the body of a request or a response. Rejects if it is longer than `maxBytes`. */
 export async function readText(stream: http.IncomingMessage, maxBytes: number): Promise<string> {
   const chunks: Buffer[] = [];
   let bytes = 0;

@@ -5,7 +5,7 @@ import type { Log } from '../../core/log.ts';
 /** Timeout of one attempt, and the pause before the next. */
 const CONNECT_TIMEOUT_MS: Millis = 2000;
 const RETRY_MS: Millis = 1000;
-/** After a lost connection: backends are back within a second of the server's return. */
+/** After a lost connection, backends reconnect within 1 s of the server's return. */
 const RECONNECT_OPTIONS = { reconnectTimeWait: 200, reconnectJitter: 100, reconnectJitterTLS: 100 };
 
 type NatsPackage = typeof import('@nats-io/transport-node');
@@ -13,9 +13,9 @@ export type NatsConnection = Awaited<ReturnType<NatsPackage['connect']>>;
 
 export interface NatsConnectorContext {
   readonly clock: Clock;
-  /** Left out if the user of the connection logs outages itself. */
+  /** Left out if the connection's user logs outages itself. */
   readonly log?: Log;
-  /** The section of the configuration that needs it, such as `pool`. */
+  /** The configuration section that needs the connection, such as `pool`. */
   readonly section: string;
 }
 
@@ -26,10 +26,10 @@ export class NatsConnector {
   #lastError: string | undefined;
   #isClosed = false;
   #cancelRetry = (): void => {};
-  /** Resolves with the connection; with undefined if the connector was closed before. */
+  /** Resolves with the connection; with undefined if the connector was closed first. */
   readonly connected: Promise<NatsConnection | undefined>;
 
-  /** @throws {ConfigError} if the package it needs is missing. */
+  /** @throws {ConfigError} if the required package is missing. */
   static async connect(
     servers: readonly string[],
     context: NatsConnectorContext,
@@ -103,7 +103,7 @@ async function loadNatsPackage(section: string): Promise<NatsPackage> {
   }
 }
 
-/** Logs outages of the server, which explain why all peers are gone. */
+/** Logs outages of the server, which explain why all peers are missing. */
 async function logStatusChanges(
   connection: NatsConnection,
   section: string,
@@ -116,7 +116,7 @@ async function logStatusChanges(
   }
 }
 
-/** Credentials may stand in an address, where the NATS package does not look: they become options. */
+/** Moves credentials from an address to options: the NATS package does not read them in an address. */
 export function natsConnectOptions(servers: readonly string[]): {
   readonly servers: string[];
   readonly user?: string;

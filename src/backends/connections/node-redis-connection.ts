@@ -1,15 +1,15 @@
 /**
- * `destroy` does not reach a socket that is still connecting: it would open afterwards and keep the process alive. So a
- * client that is connecting is destroyed as soon as the attempt has ended.
+ * `destroy` does not reach a socket that is still connecting: it would open later and keep the process alive. A
+ * connecting client is therefore destroyed as soon as the attempt has ended.
  */
 
 export interface ConnectableClient {
   readonly isOpen?: boolean;
   connect(): Promise<unknown>;
   on(event: string, listener: () => void): unknown;
-  /** From version 5 on. */
+  /** Exists from version 5 on. */
   destroy?(): void;
-  /** Its name in version 4. */
+  /** `destroy` of version 4. */
   disconnect?(): unknown;
 }
 
@@ -22,10 +22,10 @@ export interface NodeRedisConnection {
 export function connectClient(client: ConnectableClient): NodeRedisConnection {
   let isConnecting = true;
   let isStopped = false;
-  // Version 4 destroyed in the event "connect" rejects its first commands before it awaits them: a tick later it awaits.
+  // Version 4, if destroyed in the event "connect", rejects its first commands before it awaits them: wait a tick.
   const destroy = (): void =>
     queueMicrotask(() => {
-      if (client.isOpen === false) return; // it would throw
+      if (client.isOpen === false) return; // would throw
       if (client.destroy) client.destroy();
       else client.disconnect?.();
     });

@@ -1,4 +1,4 @@
-/** Reads addresses of Redis and NATS servers from a configuration. Passwords in them never reach a message. */
+/** Reads addresses of Redis and NATS servers from a configuration. Messages never contain their passwords. */
 
 import { isNonEmptyString } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';
@@ -46,5 +46,5 @@ export const redactIfUrl = (value: unknown): unknown =>
 
 const rejectDryRun = () => Promise.reject(new Error('dry run: no server is connected'));
 
-/** A Redis client for limits and stores that are created to validate their options and never used. */
+/** A Redis client for limits and stores that only validate their options. */
 export const DRY_RUN_CLIENT = { sendCommand: rejectDryRun, evalSha: rejectDryRun };

@@ -26,7 +26,7 @@ const MAX_REASONS = 8;
 export class SharedConnections {
   readonly #log: Log;
   readonly #clients = new Map<string, SharedRedisClient>();
-  /** By URL. */
+  /** Functions that close a client, by URL. */
   readonly #destroyers = new Map<string, () => void>();
   #createClient: CreateClient | undefined;
 
@@ -45,7 +45,7 @@ export class SharedConnections {
     }
   }
 
-  /** The client for a URL. `prepare` must have resolved before. */
+  /** Returns the client for a URL. `prepare` must have resolved before. */
   redisClient(url: string): SharedRedisClient {
     const existing = this.#clients.get(url);
     if (existing) return existing;
@@ -64,7 +64,7 @@ export class SharedConnections {
     return client;
   }
 
-  /** Limits log that they are unavailable; only the client knows the reason. Each reason is logged once an outage. */
+  /** Logs each reason of an outage once. Limits log that they are unavailable, and only the client knows why. */
   #logAvailability(client: SharedRedisClient, url: string): void {
     const logged = new Set<string>();
     client.on('error', (error: NodeJS.ErrnoException) => {

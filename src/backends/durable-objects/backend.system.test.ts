@@ -15,7 +15,7 @@ import { Permit } from '../../limiter/permit.ts';
 import type { Limit } from '../../policies/limit.ts';
 import { type DurableObjectsOptions, durableObjects } from './options.ts';
 
-/** Generous, for a loaded machine. */
+/** Long enough for a loaded machine. */
 const DEADLINE_MS = 700;
 
 describe.skipIf(!hasRuntimes())('Durable Objects', () => {
@@ -102,7 +102,7 @@ describe.skipIf(!hasRuntimes())('Durable Objects', () => {
     await b.change({ concurrency: 3 });
     expect(await b.tryAcquire('k')).toMatchObject({ verdict: 'allow' });
     first.settle();
-    await a.close(); // gives back what it holds
+    await a.close(); // releases its leases
     await vi.waitFor(async () => expect(await b.inspect('k')).toMatchObject({ inFlight: 1 }));
   });
 
@@ -116,7 +116,7 @@ describe.skipIf(!hasRuntimes())('Durable Objects', () => {
       if (permit.verdict === 'allow') permit.settle({ used: 3 });
     }
     await vi.waitFor(async () => expect((await a.inspect('k'))?.remaining).toBe(11));
-    await b.check('k', 1); // behind the second settlement
+    await b.check('k', 1); // processed after the second settlement
     expect((await a.inspect('k'))?.remaining).toBe(10);
   });
 
@@ -172,7 +172,7 @@ describe.skipIf(!hasRuntimes())('Durable Objects', () => {
     const keys = Array.from({ length: 200 }, (_, n) => `key ${n}`);
     const decisions = await Promise.all([...keys, 'key 7'].map((key) => api.check(key)));
     expect(decisions.filter(({ verdict }) => verdict === 'allow').length).toBe(200);
-    expect(get).toHaveBeenCalledTimes(2); // of 128 operations at most
+    expect(get).toHaveBeenCalledTimes(2); // at most 128 operations each
   });
 
   test('onUnavailable: a local fallback begins with what was left, and is counted afterwards', async () => {
@@ -181,7 +181,7 @@ describe.skipIf(!hasRuntimes())('Durable Objects', () => {
     expect(await verdictsOf(api, 3)).toEqual(['allow', 'allow', 'allow']);
     objects.pause();
     try {
-      expect((await api.check('k')).verdict).toBe('allow'); // the object gets it when it is back
+      expect((await api.check('k')).verdict).toBe('allow'); // the object receives the release when it is available again
       expect(await verdictsOf(api, 3)).toEqual(['allow', 'allow', 'deny']);
       expect(api.stats()).toMatchObject({ isAvailable: false, fallback: 4 });
     } finally {

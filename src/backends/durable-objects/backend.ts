@@ -3,8 +3,8 @@
  *
  *     limiter ──▶ ObjectTransport ──▶ one object for each key, or for a shard of keys ──▶ `object.ts` runs the policy
  *
- * An operation without a reply in time is decided by the fallback that `onUnavailable` chose. A call that the object
- * decided after that stays charged: the limit then counts more than was used, never less. A lease comes back.
+ * The fallback of `onUnavailable` decides operations without a reply in time. A call that the object decides later
+ * stays charged, so the limit counts more than was used, never less. A lease expires.
  */
 
 import type { Clock, Millis } from '../../core/clock.ts';
@@ -35,29 +35,29 @@ export interface DurableObjectSettings {
   readonly deadlineMs: Millis;
   readonly onUnavailable: OnUnavailable;
   readonly processes: number;
-  /** Objects that the keys of the limit are spread over; undefined: one for each key. */
+  /** Number of objects that share the keys of the limit; undefined: one object per key. */
   readonly shards: number | undefined;
   readonly leaseMs: Millis;
   readonly writeDelayMs: Millis;
   readonly waitUntil: ((work: Promise<unknown>) => void) | undefined;
 }
 
-/** A name in storage has at most 2048 bytes, and a character up to three. */
+/** Storage names have at most 2048 bytes; a character takes up to three. */
 const MAX_KEY_CHARS = 500;
 
-/** Units that one `takeUpTo` takes of a limit on calls in flight: each is a lease. */
+/** The most units that one `takeUpTo` takes of a concurrency limit: each is a lease. */
 const MAX_TAKEN = 100;
 
-/** Settlements of leases that wait until their object replies again; a lost one ends with its lease. */
+/** The most lease settlements that wait for their object to reply again; a dropped one ends with its lease. */
 const MAX_UNSENT = 10_000;
 
-/** Between two changes of a limiter. */
+/** The least time between two changes of a limiter. */
 const MIN_CHANGE_MS: Millis = 0.01;
 
 /** A settlement that could not be sent. */
 interface UnsentSettlement {
   readonly operation: Operation;
-  /** When its lease ends in the object. */
+  /** Time at which its lease ends in the object. */
   readonly until: Millis;
 }
 
@@ -69,10 +69,10 @@ export class DurableObjectBackend implements RemoteBackend {
   readonly #transport: ObjectTransport;
   readonly #objectNameOf: (key: string) => string;
   readonly #fallback: Fallback;
-  /** Of a rule that counts calls in flight. */
+  /** Leases of this process, for a rule that counts calls in flight. */
   readonly #leases: RenewedLeases | undefined;
   readonly onUnavailable: OnUnavailable;
-  /** Of a rule that counts calls in flight, each process remembers its own. */
+  /** Absent for a rule that counts calls in flight: there each process remembers its own calls. */
   declare readonly checkOnce?: NonNullable<RemoteBackend['checkOnce']>;
   readonly #unsent: UnsentSettlement[] = [];
   #policy: Policy;
@@ -158,7 +158,7 @@ export class DurableObjectBackend implements RemoteBackend {
     }
   }
 
-  /** @throws {RejectedError} for a mistake in the configuration: only an outage has a fallback. */
+  /** Decides by the fallback. @throws {RejectedError} for a configuration mistake: the fallback is for outages only. */
   #undecided(key: string, cost: number, error: unknown, isWaiting = false): RemoteDecision {
     if (error instanceof RejectedError) throw error;
     const decision = this.#isClosed
@@ -210,7 +210,7 @@ export class DurableObjectBackend implements RemoteBackend {
     }
   }
 
-  /** A settlement that cannot be sent is lost: the limit then counts more than was used, never less. That of a lease is sent later. */
+  /** A lost settlement makes the limit stricter, never looser; the settlement of a lease is sent again later. */
   async settle(key: string, settlement: Settlement): Promise<void> {
     if (!this.#leases) return this.#sendInBackground({ op: 'settle', key, settlement });
     const { leaseId, cost } = settlement;
@@ -245,7 +245,7 @@ export class DurableObjectBackend implements RemoteBackend {
     return this.#sendInBackground({ op: 'settle', key, settlement });
   }
 
-  /** A report that cannot be sent is lost: the attempt then counts as a failure. */
+  /** Reports an attempt. If the report is lost, the attempt counts as a failure. */
   async report(key: string, report: AttemptOutcome | 'refusal', count: number): Promise<void> {
     this.#fallback.report?.(key, report, count);
     await this.#sendInBackground({ op: 'report', key, report, count });
@@ -278,7 +278,7 @@ export class DurableObjectBackend implements RemoteBackend {
     return this.#transport.toObjectTime(at);
   }
 
-  /** Objects convert each key when it is next used, as of now: `stored-key.ts`. */
+  /** Objects convert each key at its next use, as of the time of the change: `stored-key.ts`. */
   prepareChange(policy: Policy): (() => Promise<void>) | undefined {
     const isShared =
       limitOf(policy) !== undefined &&
@@ -292,7 +292,7 @@ export class DurableObjectBackend implements RemoteBackend {
     };
   }
 
-  /** Later than the last change, although the estimate of the objects' clock varies by a round trip. */
+  /** A time later than the last change, although the estimate of the objects' clock varies by a round trip. */
   #changeTime(): Millis {
     const now = this.#clock.now();
     const there = this.#transport.toObjectTime(now);
@@ -313,7 +313,7 @@ export class DurableObjectBackend implements RemoteBackend {
     return this.#transport.send(this.#objectNameOf(operation.key), this.#rule, operation, onLate);
   }
 
-  /** For an operation whose loss counts more, never less. On Workers it outlives its request by `waitUntil`. */
+  /** Sends an operation whose loss makes the limit stricter, never looser. On Workers, `waitUntil` keeps it alive. */
   #sendInBackground(operation: Operation, onLost: () => void = () => {}): Promise<void> {
     const sent = this.#send(operation).then(() => {}, onLost);
     this.#settings.waitUntil?.(sent);
@@ -332,7 +332,7 @@ const ruleOf = (
 /** Names the object of a key: `["api","alice"]`, or `["api",3]` with shards. */
 function nameObjects(limitId: string, shards: number | undefined): (key: string) => string {
   if (shards === undefined) return (key) => JSON.stringify([limitId, key]);
-  const hasher = createHasher([]); // the same in every process
+  const hasher = createHasher([]); // equal hashes in every process
   return (key) => {
     hasher.hash(key);
     return JSON.stringify([limitId, (hasher.low >>> 0) % shards]);

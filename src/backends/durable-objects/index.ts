@@ -1,5 +1,3 @@
-/** `sluice/durable-objects`: limits that Durable Objects of Cloudflare Workers decide. */
-
 export type { RemoteBackendFactory } from '../remote-backend.ts';
 export { SluiceObject } from './object.ts';
 export { type DurableObjectsOptions, durableObjects } from './options.ts';

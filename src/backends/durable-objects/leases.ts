@@ -1,10 +1,10 @@
 /**
- * Leases of the calls in flight of this process: each is renewed while its call runs.
+ * Leases of this process's calls in flight: each is renewed while its call runs.
  *
- * A lease has its own timer, set by the request that holds it. On Cloudflare Workers the timer ends with the request, so
- * the lease of a request that ended without settling is not renewed, and its place is free within `leaseTimeout`.
+ * A lease has its own timer, set by the request that holds it. On Cloudflare Workers the timer ends with the request,
+ * so the lease of a request that ended without settling is not renewed, and its slot is free within `leaseTimeout`.
  *
- * Invariant: leases are in the order in which they end, so that those of requests that ended are first.
+ * Invariant: leases are in the order in which they end, so leases of ended requests are first.
  */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
@@ -13,7 +13,7 @@ import { type HeldLease, HeldLeases, loseLease, type SettledUnits } from '../hel
 import { randomId } from '../remote-limit.ts';
 
 interface TimedLease extends HeldLease {
-  /** On the clock of this process, not later than in the object. */
+  /** On this process's clock; not later than in the object. */
   endsAt: Millis;
   cancelTimer: (() => void) | undefined;
 }
@@ -27,7 +27,7 @@ export class RenewedLeases {
   readonly #leaseMs: Millis;
   readonly #renew: Renew;
   readonly #held = new HeldLeases<TimedLease>();
-  /** Drawn with the first lease: a Worker has no randomness before a request. */
+  /** Created with the first lease: a Worker has no random numbers before a request. */
   #processId: string | undefined;
   #lastNumber = 0;
 
@@ -47,7 +47,7 @@ export class RenewedLeases {
     return this.#held.get(leaseId);
   }
 
-  /** The lease that the object has just granted. */
+  /** Adds a lease that the object has just granted. */
   add(leaseId: string, key: string, cost: number, sentAt: Millis, token?: number): void {
     const endsAt = sentAt + this.#leaseMs;
     const lease = {
@@ -64,7 +64,7 @@ export class RenewedLeases {
     this.#schedule(leaseId, lease);
   }
 
-  /** Those whose timer ended with their request. */
+  /** Removes leases whose timer ended with their request. */
   #removeEnded(): void {
     const now = this.#clock.now();
     for (const [leaseId, lease] of this.#held.entries()) {
@@ -73,17 +73,17 @@ export class RenewedLeases {
     }
   }
 
-  /** Ends the call of a lease; nothing if it is not held. */
+  /** Ends the call of a lease; no effect if it is not held. */
   remove(leaseId: string): readonly SettledUnits<TimedLease>[] {
     return withoutTimers(this.#held.remove(leaseId));
   }
 
-  /** Ends calls of a key that have no permit, until so many units are settled. */
+  /** Ends calls of a key that have no permit, until `units` are settled. */
   removeUnits(key: string, units: number): readonly SettledUnits<TimedLease>[] {
     return withoutTimers(this.#held.removeUnits(key, units));
   }
 
-  /** Ends all calls, and tells their permits. */
+  /** Ends all calls and tells their permits. */
   removeAll(): readonly SettledUnits<TimedLease>[] {
     const all = [...this.#held.entries()].flatMap(([leaseId]) => this.remove(leaseId));
     for (const { lease } of all) loseLease(lease);
@@ -114,7 +114,7 @@ export class RenewedLeases {
   }
 }
 
-/** A lease of which no unit is left is not renewed. */
+/** Cancels the renewal of leases that have no units left. */
 function withoutTimers(
   settled: readonly SettledUnits<TimedLease>[],
 ): readonly SettledUnits<TimedLease>[] {

@@ -15,7 +15,7 @@ import {
 
 const HOUR_MS = 3_600_000;
 
-/** Storage that keeps copies, as the platform does. */
+/** Storage that returns copies, as the platform does. */
 class MemoryStorage implements ObjectStorage {
   readonly values = new Map<string, unknown>();
   writes = 0;
@@ -83,7 +83,7 @@ function setUp() {
     storage,
     ask,
     check,
-    /** The platform evicts the object; the next request creates it again. */
+    /** Evicts the object, as the platform does; the next request creates it again. */
     evict: () => {
       object = create();
     },

@@ -3,9 +3,9 @@
  *
  *     export { SluiceObject } from 'sluice/durable-objects';
  *
- * State is in memory and in the object's storage. A change is written before the reply leaves (the output gate of the
- * platform holds the reply until then), or, with `writeDelay`, together with others after that time. An object that is
- * evicted, moved or deployed anew reads its state again.
+ * State is in memory and in the object's storage. A change is written before the reply leaves (the platform's output
+ * gate holds the reply until then). With `writeDelay`, changes are written together after that time. An object that is
+ * evicted, moved or redeployed reads its state again.
  *
  *     request ──▶ read unknown keys ──▶ run the policies ──▶ write changed keys ──▶ reply
  *     alarm   ──▶ delete keys that decide like new ones; the last one deletes the object
@@ -21,13 +21,13 @@ import type { ObjectState, ObjectStorage } from './platform.ts';
 import { decode, encode, MAX_OPERATIONS, PROTOCOL, type RequestMessage } from './protocol.ts';
 import type { StoredKey } from './stored-key.ts';
 
-/** Keys in memory; the storage has all of them. */
+/** The most keys in memory; the storage has all of them. */
 const MAX_CACHED_KEYS = 10_000;
 
-/** Rules in memory: those of the deployments that run at once, and of keys that were last used by an older one. */
+/** The most rules in memory: those of concurrent deployments, and of keys that an older deployment used last. */
 const MAX_POLICIES = 32;
 
-/** Keys that an alarm reads at once. */
+/** Keys that an alarm reads in one page. */
 const SWEEP_PAGE = 500;
 
 /** The least time between two alarms. */
@@ -48,13 +48,13 @@ export class SluiceObject {
   readonly #storage: ObjectStorage;
   readonly #clock: Clock;
   readonly #random: Random;
-  /** Undefined: not stored. */
+  /** Cached keys; undefined: the key is not stored. */
   readonly #keys = new Map<string, StoredKey | undefined>();
   readonly #policies = new Map<string, Policy>();
-  /** Changed and not written yet. */
+  /** Changed keys that are not written yet. */
   readonly #unwritten = new Set<string>();
   #isWriteScheduled = false;
-  /** Infinity: none is set; undefined: not read yet. */
+  /** Time of the alarm. Infinity: none is set; undefined: not read yet. */
   #alarmAt: Millis | undefined;
 
   constructor(
@@ -117,7 +117,7 @@ export class SluiceObject {
       if (!this.#keys.has(key)) this.#keys.set(key, found.get(PREFIX + key) as StoredKey);
   }
 
-  /** Without a pause between the first decision and the last: another request cannot come between. */
+  /** Runs all operations without a pause, so no other request is decided in between. */
   #apply({ limit, since, leaseMs, writeDelayMs, operations }: RequestMessage) {
     const now = this.#clock.now();
     const rule = { policy: this.#policyOf(limit), text: limit, since, leaseMs };
@@ -126,7 +126,7 @@ export class SluiceObject {
     const replies = operations.map((operation) => {
       const { key } = operation;
       const { reply, isChanged, stored } = applyOperation(operation, this.#keys.get(key), context);
-      this.#keys.delete(key); // the least recently used is evicted first
+      this.#keys.delete(key); // re-inserted last: the least recently used key is evicted first
       this.#keys.set(key, stored);
       if (isChanged) this.#unwritten.add(key);
       return reply;
@@ -159,7 +159,7 @@ export class SluiceObject {
     schedule(this.#clock, at, write, false);
   }
 
-  /** Not awaited for a reply: the platform holds replies until what was written is stored, and ends the object if it cannot be. */
+  /** Writes changes. No reply awaits it: the platform holds replies until writes are stored, or ends the object. */
   async #writeAll(): Promise<void> {
     const keys = [...this.#unwritten];
     this.#unwritten.clear();
@@ -184,7 +184,7 @@ export class SluiceObject {
 
   #setAlarm(at: Millis, now: Millis): void {
     this.#alarmAt = Math.ceil(Math.max(at, now + MIN_SWEEP_MS));
-    this.#storage.setAlarm(this.#alarmAt).catch(() => {}); // as for a write
+    this.#storage.setAlarm(this.#alarmAt).catch(() => {}); // handled like a failed write
   }
 
   #evict(): void {

@@ -1,5 +1,5 @@
 /**
- * Runs the operations of a request on the state of their keys: pure, the time is an argument.
+ * Runs the operations of a request on the state of their keys. The functions are pure: the time is an argument.
  *
  * A Durable Object handles one event at a time, so the policies of this package decide as they do in one process.
  */
@@ -20,25 +20,25 @@ import {
   type StoredKey,
 } from './stored-key.ts';
 
-/** When a call may retry that was refused because its key has too many leases. */
+/** The retry time of a call that was refused because its key has too many leases. */
 const LEASES_FULL_RETRY_MS: Millis = 1000;
 
 export interface OperationContext {
   readonly rule: CallerRule;
   readonly now: Millis;
-  /** The policy of a limit that an earlier request carried. */
+  /** Returns the policy of a limit that an earlier request carried. */
   policyOf(text: string): Policy;
 }
 
 export interface Applied {
   readonly reply: Replies[keyof Replies];
-  /** False if nothing has to be written. */
+  /** False if there is nothing to write. */
   readonly isChanged: boolean;
-  /** The key's state after it; undefined: as good as new. */
+  /** The key's state after the operation; undefined: that of a new key. */
   readonly stored: StoredKey | undefined;
 }
 
-/** Runs one operation. `stored` is changed in place. */
+/** Runs one operation; changes `stored` in place. */
 export function applyOperation(
   operation: Operation,
   stored: StoredKey = newKey(),
@@ -56,7 +56,7 @@ export function applyOperation(
   const before = record.state.slice();
   const operations = new KeyOperations(stored, record, rule, now);
   const reply = operations.run(operation);
-  // Another conversion need not be written: it has the same result when it is repeated.
+  // A mere conversion need not be written: repeating it has an equal result.
   const isSame = record.state.every((value, n) => Object.is(value, before[n]));
   if (isSame && !operations.hasChanged && !isTakeover) return { reply, isChanged: false, stored };
   record.at = now;
@@ -153,7 +153,7 @@ class KeyOperations {
     return deny(Math.ceil(decision.waitMs));
   }
 
-  /** Returns its fencing token: higher than all before, also after the key was deleted. */
+  /** Returns the lease's fencing token, which is higher than all earlier ones, even after the key was deleted. */
   #grantLease(leaseId: string, cost: number, decision: Decision): number {
     const now = this.#now;
     const dueAt = now + (decision.verdict === 'wait' ? decision.waitMs : 0);
@@ -163,7 +163,7 @@ class KeyOperations {
     return this.#stored.token;
   }
 
-  /** A call that waits on is not refused yet, and counts as no refusal. */
+  /** Checks a waiting call: it continues to wait if denied, so its denial does not count as a refusal. */
   #checkWaiting(cost: number, leaseId?: string): CheckReply {
     const { state } = this.#record;
     const before = this.#policy.recordRefusal ? state.slice() : state;
@@ -182,7 +182,7 @@ class KeyOperations {
     return { tokens, refusal: undefined };
   }
 
-  /** The settlement of a lease that has ended is ignored: its call was counted as failed then. */
+  /** Settles a call. The settlement of an expired lease is ignored: its call was already counted as failed. */
   #settle(settlement: Settlement, left: number): null {
     const { leaseId } = settlement;
     const dueAt = settlement.dueAt ?? Number.NaN;
@@ -199,7 +199,7 @@ class KeyOperations {
     return null;
   }
 
-  /** False if a call with this id was settled before. Ignored, it was not charged: its repeat is. */
+  /** Marks a remembered call as settled; false if it was before. An ignored call was not charged, so its repeat is. */
   #settleCall(id: string, outcome: Outcome): boolean {
     const call = this.#stored.calls.get(id);
     if (!call || call.isSettled) return false;

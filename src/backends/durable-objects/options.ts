@@ -5,8 +5,8 @@
  *     import { durableObjects } from 'sluice/durable-objects';
  *     const api = limiter({ name: 'api', limit: { bucket: { rate: '10/s' } }, backend: durableObjects(env.LIMITS, { waitUntil }) });
  *
- * While an object is unavailable, `onUnavailable` decides at once: fail closed (`deny`), fail open (`allow`), or a local
- * fallback of the isolate (`local`).
+ * While an object is unavailable, `onUnavailable` decides at once: fail closed (`deny`), fail open (`allow`), or the
+ * isolate's local fallback (`local`).
  */
 
 import { timersEndWithRequest } from '../../core/clock.ts';
@@ -24,27 +24,27 @@ import { MAX_LEASES } from './stored-key.ts';
 
 /** Options of `durableObjects()`. */
 export interface DurableObjectsOptions {
-  /** How long a call waits for its object. Default 1 s. */
+  /** The longest time that a call waits for its object. Default 1 s. */
   readonly deadline?: Duration | undefined;
-  /** The decision while an object is unavailable. Default: `deny` for a limit with a spacing or on calls in flight, else `local`. */
+  /** The decision while an object is unavailable. Default: `deny` for spacing and concurrency limits, else `local`. */
   readonly onUnavailable?: OnUnavailable | undefined;
-  /** How many isolates share the limit: `local` gives each its part. Default 1. */
+  /** The number of isolates that share the limit: `local` gives each its part. Default 1. */
   readonly processes?: number | undefined;
-  /** Spreads the keys of the limit over so many objects. Default: each key has its own object. */
+  /** The number of objects over which the keys of the limit are spread. Default: one object per key. */
   readonly shards?: number | undefined;
-  /** How long a call in flight counts without a sign of life: a permit of a request that ended is free after it. Default 30 s. */
+  /** How long a call in flight counts without renewal, such as after its request has ended. Default 30 s. */
   readonly leaseTimeout?: Duration | undefined;
-  /** Objects write changes together after this time: fewer writes, and a crash forgets as much. Default: before each reply. */
+  /** Objects write changes together after this time; a crash loses unwritten ones. Default: before each reply. */
   readonly writeDelay?: Duration | undefined;
-  /** Where objects are created first, such as `weur`. Default: near the first request. */
+  /** The region where objects are created, such as `weur`. Default: near the first request. */
   readonly locationHint?: string | undefined;
-  /** `waitUntil` of `cloudflare:workers`: settlements and probes end although the request has ended. Required on Workers. */
+  /** `waitUntil` of `cloudflare:workers`: settlements and probes may outlive their request. Required on Workers. */
   readonly waitUntil?: ((work: Promise<unknown>) => void) | undefined;
 }
 
 const ON_UNAVAILABLE_VALUES: readonly OnUnavailable[] = ['allow', 'deny', 'local'];
 
-/** Objects of one limit: each of them answers about a thousand requests a second. */
+/** The most objects of one limit; each replies to about 1,000 requests per second. */
 const MAX_SHARDS = 10_000;
 
 /** Shares a limit through a Durable Object namespace, which is bound to the class `SluiceObject`. @throws {ConfigError} on invalid options. */

@@ -1,4 +1,4 @@
-/** The part of Cloudflare's API that this backend uses, as types: the package needs no types of another one. */
+/** The part of Cloudflare's API that this backend uses, as types: the package needs no type package. */
 
 import type { Millis } from '../../core/clock.ts';
 
@@ -15,7 +15,7 @@ interface ObjectStub {
   ): Promise<{ readonly status: number; text(): Promise<string> }>;
 }
 
-/** What the platform passes to the constructor of a Durable Object. */
+/** The argument that the platform passes to the constructor of a Durable Object. */
 export interface ObjectState {
   readonly storage: ObjectStorage;
 }

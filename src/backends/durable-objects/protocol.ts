@@ -3,15 +3,15 @@
  *
  *     { limit, since, …, operations: [{ op: 'check', key, cost }, …] }  ──▶  { at, replies: […] }
  *
- * The request carries the rule, so that the object needs no configuration of its own. JSON has no NaN and no Infinity:
- * they travel as `{ "#": "NaN" }`.
+ * The request carries the rule, so the object needs no configuration of its own. JSON has no NaN and no Infinity: they
+ * are encoded as `{ "#": "NaN" }`.
  */
 
 import type { Millis } from '../../core/clock.ts';
 import type { AttemptOutcome, Decision } from '../../core/decision.ts';
 import type { Settlement } from '../../policies/policy.ts';
 
-/** Names this protocol in a request and in its reply: an object of another class does not answer with it. */
+/** Names this protocol in requests and replies: an object of another class does not reply with it. */
 export const PROTOCOL = 'sluice-1';
 
 /** The most operations of one request: Durable Object storage reads and writes up to 128 keys at once. */
@@ -19,19 +19,19 @@ export const MAX_OPERATIONS = 128;
 
 /** An operation on one key. `lease` names a call in flight, where the rule counts them. */
 export type Operation =
-  /** All or nothing; with `mayReserve` it may decide `wait`. */
+  /** Decides all or nothing; with `mayReserve` the decision may be `wait`. */
   | {
       readonly op: 'check';
       readonly key: string;
       readonly cost: number;
       readonly mayReserve: boolean;
-      /** The call waits on if it is refused: no lock-out counts the refusal. */
+      /** A refused call continues to wait, so no lock-out counts the refusal. */
       readonly isWaiting?: boolean;
       readonly lease?: string;
       /** Charged once for all calls of the key with this id, which is remembered for `forMs`. */
       readonly once?: { readonly id: string; readonly forMs: Millis };
     }
-  /** Waiting calls, first come first served: none is granted after a refused one. */
+  /** Waiting calls, first come first served: after a refused call, none is granted. */
   | {
       readonly op: 'batch';
       readonly key: string;
@@ -44,7 +44,7 @@ export type Operation =
       readonly op: 'settle';
       readonly key: string;
       readonly settlement: Settlement;
-      /** Units of the lease that stay in flight; left out: none. */
+      /** Units of the lease that stay in flight. Default: none. */
       readonly left?: number;
     }
   /** Extends a lease. */
@@ -85,15 +85,14 @@ export interface Replies {
   readonly forget: null;
 }
 
-/** The rule of the sender. */
 export interface RuleMessage {
   /** The limit as JSON text, which also identifies the rule. */
   readonly limit: string;
-  /** When the sender's limit got these numbers, on the object's clock; -Infinity: with the deployment. */
+  /** The time when the sender's limit got these numbers, on the object's clock; -Infinity: at deployment. */
   readonly since: Millis;
-  /** How long after it was granted or renewed a lease ends. */
+  /** Duration of a lease after its grant or renewal. */
   readonly leaseMs: Millis;
-  /** How long the object may keep changes in memory only; 0: none. */
+  /** How long the object may keep changes in memory only; 0: not at all. */
   readonly writeDelayMs: Millis;
 }
 
@@ -117,7 +116,7 @@ export const encode = (message: unknown): string =>
     isNotFinite(value) ? { '#': String(value) } : value,
   );
 
-/** @throws {SyntaxError} if the text is no JSON. */
+/** Decodes a message. @throws {SyntaxError} if the text is not JSON. */
 export const decode = (text: string): unknown =>
   JSON.parse(text, (_, value: unknown) => {
     const number = (value as { '#'?: unknown } | null)?.['#'];

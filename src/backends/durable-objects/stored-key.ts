@@ -1,16 +1,16 @@
 /**
  * The state of one key in a Durable Object: the numbers of the rule, and the leases of calls in flight.
  *
- * Every request carries its rule. If the key was last used by a rule with other numbers, it is converted first, as of the
- * instant at which the sender's limit changed: what was refilled before then was refilled at the old rate. So a change of
- * a limit needs no scan over keys.
+ * Every request carries its rule. If the key was last used by a rule with other numbers, it is converted first, as of
+ * the instant at which the sender's limit changed: earlier refills were made at the old rate. So a limit change needs
+ * no scan over keys.
  *
- *     records:  [ latest shape ][ an older shape ] …      one for each shape of the state
+ *     records:  [ latest shape ][ an older shape ] …      one per shape of the state
  *
  * Rules of one shape convert into each other at any time. A window with another number or length of steps has another
- * shape: its conversion rounds, so it happens once, with the change. A sender that has not changed yet counts beside it.
+ * shape: its conversion rounds, so it happens once, with the change. Senders with the old limit count separately.
  *
- * A lease that is not renewed ends: its call counts as failed, and its place is free again.
+ * A lease that is not renewed ends: its call counts as failed, and its slot is free again.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -18,20 +18,20 @@ import type { Decision } from '../../core/decision.ts';
 import { converterBetween, type Policy, type State } from '../../policies/policy.ts';
 import { stateKindOf } from '../remote-limit.ts';
 
-/** Calls in flight of one key: all of them are one value in storage. */
+/** The most calls in flight of one key: all of them are one value in storage. */
 export const MAX_LEASES = 1000;
 
-/** Calls that are charged once, of one key; of more, the oldest is charged again. */
+/** The most remembered call ids of one key. Beyond it, a repeat of the oldest call is charged again. */
 export const MAX_REMEMBERED_CALLS = 1000;
 
-/** Shapes of the state that are kept for one key. */
+/** The most shapes of the state that are kept for one key. */
 const MAX_RECORDS = 4;
 
-/** How long a key is kept after its last call in flight ended, and a key whose rule cannot say. */
+/** How long a key is kept after its last lease ends, and a key whose rule never becomes fresh. */
 const KEEP_AFTER_LEASES_MS: Millis = 60_000;
 const KEEP_OTHERWISE_MS: Millis = 86_400_000;
 
-/** A rule as a request carries it. */
+/** The rule that a request carries. */
 export interface CallerRule {
   readonly policy: Policy;
   /** Its limit as JSON text. */
@@ -46,18 +46,18 @@ export interface Lease {
   endsAt: Millis;
 }
 
-/** The numbers of a key for one shape of the state. */
+/** The numbers of a key in one shape of the state. */
 export interface RuleRecord {
-  /** The limit that the numbers are of. */
+  /** The limit of the numbers, as JSON text. */
   readonly text: string;
   readonly shape: string;
   readonly state: State;
-  /** The last use. */
+  /** Time of the last use. */
   at: Millis;
   readonly leases: Map<string, Lease>;
 }
 
-/** An allowed call with an id. */
+/** A remembered call: it was allowed and has an id. */
 export interface RememberedCall {
   readonly decision: Decision;
   readonly decidedAt: Millis;
@@ -65,17 +65,16 @@ export interface RememberedCall {
   isSettled: boolean;
 }
 
-/** What is stored for a key. */
 export interface StoredKey {
-  /** Of the latest change first. */
+  /** Records, latest change first. */
   records: RuleRecord[];
-  /** The latest change of the limit. */
+  /** Time of the latest change of the limit. */
   since: Millis;
-  /** By id, the oldest first. */
+  /** Remembered calls by id, oldest first. */
   readonly calls: Map<string, RememberedCall>;
   /** The last fencing token. */
   token: number;
-  /** From then on the key decides like a new one. */
+  /** From this time on, the key decides like a new one. */
   deletableAt: Millis;
 }
 
@@ -89,7 +88,7 @@ export const newKey = (): StoredKey => ({
 
 const shapeOf = (policy: Policy): string => `${policy.kind} ${stateKindOf(policy)}`;
 
-/** The record of the sender's rule, converted if need be, without leases that have ended. */
+/** Returns the record of the sender's rule: converted if necessary, without expired leases. */
 export function recordFor(
   stored: StoredKey,
   rule: CallerRule,
@@ -117,7 +116,7 @@ export function recordFor(
   return record;
 }
 
-/** A copy, to be read by a rule with other numbers. */
+/** Copies a key, so that a rule with other numbers can read it. */
 export const copyOf = (stored: StoredKey): StoredKey => ({
   ...stored,
   records: stored.records.map((one) => ({
@@ -127,7 +126,7 @@ export const copyOf = (stored: StoredKey): StoredKey => ({
   })),
 });
 
-/** The leases change when they are renewed or settled in part. */
+/** Copies each lease, because leases change when they are renewed or partly settled. */
 const copyOfLeases = (leases: ReadonlyMap<string, Lease>): Map<string, Lease> =>
   new Map([...leases].map(([id, lease]) => [id, { ...lease }]));
 
@@ -137,7 +136,7 @@ function beginRecord({ policy, text }: CallerRule, shape: string, now: Millis): 
   return { text, shape, state, at: now, leases: new Map() };
 }
 
-/** The record itself if it has the same rule. */
+/** Converts a record to the rule; returns the record itself if the limit is equal. */
 function convertedRecord(
   from: RuleRecord,
   { policy, text, since }: CallerRule,
@@ -154,7 +153,7 @@ function convertedRecord(
   return { text, shape, state, at, leases: new Map(from.leases) };
 }
 
-/** Frees the places of calls whose lease was not renewed. */
+/** Frees the slots of calls whose lease was not renewed. */
 function endLeases({ state, leases }: RuleRecord, policy: Policy, now: Millis): void {
   for (const [id, { cost, dueAt, endsAt }] of leases) {
     if (endsAt > now) continue;
@@ -163,7 +162,7 @@ function endLeases({ state, leases }: RuleRecord, policy: Policy, now: Millis): 
   }
 }
 
-/** From when on the key decides like a new one, or allows no more than a new one. */
+/** The time from which on the key decides like a new one, or allows no more than a new one. */
 export function deletableAtOf({ state, leases }: RuleRecord, policy: Policy, now: Millis): Millis {
   if (leases.size > 0) {
     const ends = [...leases.values()].map(({ endsAt }) => endsAt);

@@ -1,12 +1,12 @@
 /**
- * Sends operations to Durable Objects: all operations of one tick for one object travel as one request.
+ * Sends operations to Durable Objects: one request carries all operations of one tick for one object.
  *
- * On Cloudflare Workers a tick belongs to one request, and a call of one request must not depend on another: a request
- * that ends takes its subrequests along. So operations of several requests are never sent together, and each call has its
- * own timer for the deadline.
+ * On Cloudflare Workers a tick belongs to one request, and calls of one request must not depend on another one: a
+ * request that ends cancels its subrequests. Operations of several requests are never sent together, and each call has
+ * its own deadline timer.
  *
- * A call that fails or misses its deadline opens the circuit breaker of its object; other objects are not affected.
- * Cloudflare repeats a call that did not reach its object, so this file repeats none.
+ * A call that fails or misses its deadline opens the circuit breaker of its object only. Cloudflare retries calls that
+ * did not reach their object, so there are no retries here.
  */
 
 import { withDeadline } from '../../core/call-deadline.ts';
@@ -25,10 +25,10 @@ import {
   type RuleMessage,
 } from './protocol.ts';
 
-/** With this many unavailable objects, all of them count as unavailable. */
+/** With this many unavailable objects, all objects count as unavailable. */
 const MAX_UNAVAILABLE_OBJECTS = 64;
 
-/** The host has no meaning: a stub sends every request to its object. */
+/** The host is irrelevant: a stub sends every request to its object. */
 const OBJECT_URL = 'https://sluice/';
 
 const COMPONENT = 'the Durable Object';
@@ -61,11 +61,11 @@ export interface ObjectTransportSettings {
 
 export class ObjectTransport {
   readonly #settings: ObjectTransportSettings;
-  /** By the name of the object. */
+  /** Operations of this tick, by the name of the object. */
   readonly #batches = new Map<string, Batch>();
   readonly #openBreakers = new Map<string, CircuitBreaker>();
   readonly #rejectionPacer = new RejectionPacer();
-  /** How far the clocks of objects are ahead, as of the last reply; NaN before the first. */
+  /** How far the objects' clocks are ahead, from the last reply; NaN before the first. */
   #clockOffsetMs: Millis = Number.NaN;
   #isClosed = false;
 
@@ -78,14 +78,14 @@ export class ObjectTransport {
     return true;
   }
 
-  /** An instant of the limiter's clock on the clock of objects; NaN before the first reply. */
+  /** Converts an instant of the limiter's clock to the objects' clock; NaN before the first reply. */
   toObjectTime(at: Millis): Millis {
     return at + this.#clockOffsetMs;
   }
 
   /**
-   * Rejects with an UnavailableError if there is no reply in time, and with a RejectedError if the object is not one of
-   * this package's class. `onLate` gets a reply that came after the deadline.
+   * Sends an operation. Rejects with an UnavailableError without a reply in time, and with a RejectedError if the
+   * object does not have this package's class. `onLate` gets a reply that came after the deadline.
    */
   send<Op extends Operation>(
     name: string,
@@ -150,7 +150,7 @@ export class ObjectTransport {
   ): Promise<ReplyMessage> {
     const { namespace, locationHint, clock } = this.#settings;
     const options = locationHint === undefined ? {} : { locationHint };
-    // A new stub for each call: after an error a stub stays broken, and a Worker may not share one between requests.
+    // A new stub for each call: after an error a stub stays broken, and Workers may not share a stub between requests.
     const stub = namespace.get(namespace.idFromName(name), options);
     const sentAt = clock.now();
     const body = encode({ protocol: PROTOCOL, ...rule, operations });
@@ -169,10 +169,10 @@ export class ObjectTransport {
     const own = this.#openBreakers.get(name);
     if (own || this.#openBreakers.size < MAX_UNAVAILABLE_OBJECTS) return own?.isOpen ?? false;
     const [oldest] = this.#openBreakers.values();
-    return oldest.isOpen; // probes it, where no timer does
+    return oldest.isOpen; // starts a due probe where no timer does
   }
 
-  /** No operation is sent to this object until a probe succeeds. */
+  /** Stops sending operations to this object until a probe succeeds. */
   #openBreaker(name: string, rule: RuleMessage, why: unknown): void {
     if (this.#isClosed || this.#openBreakers.has(name)) return;
     if (this.#openBreakers.size >= MAX_UNAVAILABLE_OBJECTS) return;
@@ -183,7 +183,7 @@ export class ObjectTransport {
     };
     const probe = (): Promise<unknown> => {
       const probing = this.#withDeadline(this.#call(name, rule, []));
-      waitUntil?.(probing.catch(() => {})); // a call that is denied ends its request sooner
+      waitUntil?.(probing.catch(() => {})); // the request of a denied call ends earlier
       return probing;
     };
     const breaker = new CircuitBreaker(clock, probe, onChange);
@@ -200,7 +200,7 @@ function readReply(status: number, text: string): ReplyMessage {
   let reply: Partial<ReplyMessage> | null = null;
   try {
     reply = decode(text) as ReplyMessage;
-  } catch {} // no reply of this package
+  } catch {} // the reply does not come from this package
   if (status === 200 && reply?.protocol === PROTOCOL) return reply as ReplyMessage;
   if (status >= 500) throw new Error(`status ${status}`);
   throw mistake(`expected a reply of SluiceObject, got status ${status}; ${hint}`);

@@ -20,7 +20,7 @@ import type { RegisterStore } from './store.ts';
 const HOUR_MS = 3_600_000;
 const DEADLINE_MS = 200;
 const START_TOLERANCE_MS = 5;
-/** The longest delay from the decision to the start of a permit: the deadline and a stalled process. */
+/** The longest delay from a decision to the start of its permit: the deadline and a stalled process. */
 const MAX_LATE_MS = DEADLINE_MS + 30;
 
 /** Advances time in steps of a millisecond, and runs pending callbacks after each. */
@@ -42,7 +42,7 @@ function factoryOf(registers: FaultyRegisters): RemoteBackendFactory {
 }
 
 interface RunResult {
-  /** When permits started, in true time. */
+  /** Times at which permits started, in true time. */
   readonly starts: number[];
   readonly refused: number;
   readonly unacknowledged: number;
@@ -56,7 +56,7 @@ interface RunOptions {
   readonly ms?: number;
 }
 
-/** Two of three processes always wait for a permit, the others check at random times. */
+/** Two of three processes always wait for a permit; the others check at random times. */
 async function run({
   seed,
   limit,
@@ -131,12 +131,12 @@ describe('etcd backend on faulty registers', () => {
       }),
       { numRuns: 25 },
     );
-    expect(started).toBeGreaterThan(200); // otherwise the property proves little,
-    expect(unacknowledged).toBeGreaterThan(20); // as without swaps of unknown outcome
+    expect(started).toBeGreaterThan(200); // otherwise the property proves little
+    expect(unacknowledged).toBeGreaterThan(20); // without unknown outcomes, too
   });
 
   test('spacing: a permit returned and taken again in one batch is written', async () => {
-    const every = 2000; // with tolerance and drift a round number: no rounding error tells the two permits apart
+    const every = 2000; // a round number with tolerance and drift: no rounding error distinguishes the permits
     const world = new VirtualClock(1_000_000);
     const random = seededRandom(1);
     const registers = new FaultyRegisters(world, random, {
@@ -149,7 +149,7 @@ describe('etcd backend on faulty registers', () => {
       return limiter({ name: 'api', limit, backend: factoryOf(registers), clock: world, random });
     };
     const [a, b] = [create(), create()];
-    /** When the permit of a check now is due. */
+    /** The due time of a permit that is checked now. */
     const dueAtOf = async (api: RemoteLimiter): Promise<number> => {
       const dueAt = api.check('token').then((decision) => {
         if (decision.verdict === 'deny') throw new Error('the check was refused');
@@ -160,7 +160,7 @@ describe('etcd backend on faulty registers', () => {
     };
     await dueAtOf(b);
     const reservedAt = await dueAtOf(b);
-    a.giveBack('token', 1, await dueAtOf(a)); // a wrote last, and b knows little of its clock
+    a.giveBack('token', 1, await dueAtOf(a)); // a wrote last, and b's bounds on its clock are wide
     await advance(world, 60);
     b.giveBack('token', 1, reservedAt);
     const again = await dueAtOf(b);
@@ -228,7 +228,7 @@ describe('etcd backend on faulty registers', () => {
         const limit = { quota: { limit: 5, per: '2h' } } as const;
         const { starts } = await run({ seed, limit, faults, ms: 600 });
         started += starts.length;
-        // Clocks differ by up to two hours: at most two boundaries are crossed, once each.
+        // Clocks differ by up to 2 h: at most two period boundaries are crossed, once each.
         expect(starts.length).toBeLessThanOrEqual(3 * 5);
       }),
       { numRuns: 10 },
@@ -242,7 +242,7 @@ describe('etcd backend on faulty registers', () => {
       fc.asyncProperty(fc.nat(), faultSets, async (seed, faults) => {
         const { starts } = await run({ seed, limit, faults, ms: 2500 });
         expect(starts.length).toBeGreaterThan(0);
-        // Two seconds touch a span of one, and a permit starts up to a deadline late.
+        // A span of 1 s overlaps two seconds, and a permit starts up to one deadline late.
         const log = starts.map((at) => ({ at, units: 1 }));
         expect(mostInAnyWindow(log, 1000 - MAX_LATE_MS)).toBeLessThanOrEqual(10);
         expect(starts.length).toBeLessThanOrEqual(5 * 4);

@@ -1,10 +1,10 @@
 /**
  * A limit decided by compare-and-swap on linearised registers in etcd, one register for each key.
  *
- * Strict: no two permits of a spacing start closer than the rule says. It holds with wrong clocks, as long as they run at
- * the right speed, and when an etcd member dies. A permit that arrives too late is lost (`delayed-rule.ts`), and so is one
- * whose swap has an unknown outcome (`cas-register.ts`). Without a quorum nothing can be swapped, and every call is refused
- * within its deadline.
+ * Strict: two permits of a spacing never start closer than the rule says. This holds with wrong clocks, as long as they
+ * run at the right speed, and when an etcd member dies. A permit that arrives too late is lost (`delayed-rule.ts`), and
+ * so is a permit whose swap has an unknown outcome (`cas-register.ts`). Without a quorum no swap succeeds, and every
+ * call is refused within its deadline.
  */
 
 import type { Clock, Millis } from '../../core/clock.ts';
@@ -45,7 +45,7 @@ import { NO_REVISION, type RegisterStore } from './store.ts';
 export interface EtcdBackendOptions {
   readonly prefix: string;
   readonly deadlineMs: Millis;
-  /** How long after it is due a permit may start. */
+  /** The start tolerance of a policy: how long after its due time a permit may start. */
   startToleranceOf(policy: Policy): Millis;
   readonly onUnavailable: EtcdOnUnavailable;
 }
@@ -61,8 +61,8 @@ export class EtcdBackend implements RemoteBackend {
   readonly #options: EtcdBackendOptions;
   readonly onUnavailable: EtcdOnUnavailable;
   /**
-   * Keys are named `prefix` `limit/kind/key`, the limit's id encoded so that it holds no slash. The kind is part of the
-   * name because limits of different kinds cannot read each other's state.
+   * Keys are named `prefix` `limit/kind/key`; the limit's id is encoded so that it contains no slash. The kind is part
+   * of the name because limits of different kinds cannot read each other's state.
    */
   #keyPrefix: string;
   readonly #prefixOf: (policy: Policy) => string;
@@ -98,7 +98,7 @@ export class EtcdBackend implements RemoteBackend {
       store,
       clock,
       random,
-      // Never from a seeded source: a process that took another's clock for its own would start permits too early.
+      // Never seeded: a process that takes another process's clock for its own would start permits too early.
       clockId: randomId(cryptoRandom),
       clockOffsets: new ClockOffsets(),
       leases: new LeaseCache(store, clock, rtt),
@@ -166,14 +166,14 @@ export class EtcdBackend implements RemoteBackend {
     return timed?.verdict === 'grant' ? timed.remaining : 0;
   }
 
-  /** A credit that cannot be written is lost. */
+  /** Adds tokens; they are lost if the credit cannot be written. */
   async credit(key: string, tokens: number, upTo: number): Promise<void> {
     const { policy } = this.#rule;
     const apply: Apply<void> = (state, { now }) => policy.credit?.(state, 0, tokens, upTo, now);
     await this.#submit(key, apply, true);
   }
 
-  /** A settlement that cannot be written is lost: unused units stay taken. */
+  /** Settles; unused units stay taken if the settlement cannot be written. */
   async settle(key: string, settlement: Settlement): Promise<void> {
     const { outcome, cost, used = cost } = settlement;
     const isCredit = outcome === 'ignored' || used < cost;
@@ -186,7 +186,7 @@ export class EtcdBackend implements RemoteBackend {
     await this.#enqueue(key, (state, { now }) => policy.init(state, 0, now), false);
   }
 
-  /** A success returns attempts, so it is dropped when in doubt: the attempt then counts as a failure. */
+  /** A success returns attempts, so it is dropped if in doubt: the attempt then counts as a failure. */
   async report(key: string, report: AttemptOutcome | 'refusal', count: number): Promise<void> {
     const { policy } = this.#rule;
     const apply: Apply<boolean> = (state, { now }) =>
@@ -194,7 +194,7 @@ export class EtcdBackend implements RemoteBackend {
     await this.#submit(key, apply, report === 'success');
   }
 
-  /** The first process that changes converts the keys: `key-conversion.ts`. */
+  /** The first process that changes the limit converts the keys: `key-conversion.ts`. */
   prepareChange(policy: Policy): (() => Promise<void>) | undefined {
     const rule = new DelayedRule(policy, this.#options.startToleranceOf(policy));
     const convert = converterBetween(this.#rule.policy, rule.policy);
@@ -232,7 +232,7 @@ export class EtcdBackend implements RemoteBackend {
     this.#context.store.close();
   }
 
-  /** The result of `apply`; undefined if there is no decision in time. */
+  /** Resolves with the result of `apply`; undefined if there is no decision in time. */
   #submit<T>(key: string, apply: Apply<T>, isCredit = false): Promise<T | undefined> {
     return this.#enqueue(key, apply, isCredit).catch(() => undefined);
   }
@@ -254,8 +254,8 @@ function decisionAt(timed: TimedDecision, now: Millis): Decision {
 }
 
 /**
- * Of two grants, the first may have expired while the second is ahead of its time. The one waiter admitted then starts
- * between both, where no other process has a permit.
+ * Converts the decisions of a batch. If the first of two grants has expired and the second is ahead of its time, the
+ * one admitted waiter starts between both, where no other process has a permit.
  */
 function batchDecisionAt(timed: TimedDecisions, at: Millis): BatchDecision {
   const decisions = timed.map((one) => decisionAt(one, at));

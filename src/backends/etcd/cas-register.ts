@@ -5,12 +5,12 @@
  *                        ▲                                            │ it changed: take the current value
  *                        └────────────────────────────────────────────┘
  *
- * A batch that changes nothing needs no write, only a read that is younger than the batch. So every result is one of the
- * latest revision. An operation whose caller timed out meanwhile is not resolved: what it took is lost.
+ * A batch that changes nothing needs no write, only a read that is newer than the batch. So every result refers to the
+ * latest revision. An operation whose caller has timed out is not resolved, and the units it took are lost.
  *
- * A swap with an unknown outcome rejects its operations. If it happened, what it took is lost. If it happens later, it
- * finds another revision, or makes the next swap fail. A swap may have been sent twice, because the first server did not
- * answer. If it fails then, it may have lost against itself: checks are decided again, credits are dropped.
+ * A swap with an unknown outcome rejects its operations. If it succeeded, the units it took are lost. If it arrives
+ * later, it meets another revision or makes the next swap fail. A swap is repeated if the first server does not reply.
+ * If the repeated swap fails, it may have lost to itself: checks are decided again, credits are dropped.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -23,13 +23,13 @@ import type { LeaseCache } from './leases.ts';
 import { decodeValue, encodeValue, type RegisterValue } from './register-value.ts';
 import { NO_REVISION, type RegisterStore, type SwapResult } from './store.ts';
 
-/** Reads the state of the register, may change it, and resolves with what `apply` returned. */
+/** Reads the state of the register, may change it, and resolves with the result of `apply`. */
 export interface RegisterUpdate {
   /** `isNew`: the register has no value. */
   apply(state: State, moment: DecisionTime, isNew: boolean): unknown;
-  /** True if it adds tokens: applied twice it would add them twice, so it is dropped when in doubt. */
+  /** True if it adds tokens: applied twice it would add them twice, so it is dropped if in doubt. */
   readonly isCredit: boolean;
-  /** Id of the change of the limit that this operation is a part of: a register that has it is not changed again. */
+  /** Id of the limit change that this operation belongs to: a register that has it is not changed again. */
   readonly changeId?: string;
 }
 
@@ -38,7 +38,7 @@ export type RegisterOperation = RegisterUpdate & OperationHandle;
 export interface RegisterContext extends QueueContext {
   readonly policy: Policy;
   readonly store: RegisterStore;
-  /** The id that other processes know the local clock by. */
+  /** The id of the local clock in other processes. */
   readonly clockId: string;
   readonly clockOffsets: ClockOffsets;
   readonly leases: LeaseCache;
@@ -52,7 +52,7 @@ export class CasRegister extends ContendedQueue<RegisterOperation> {
   #validAt: Millis = -Infinity;
   #revision = NO_REVISION;
   #value: RegisterValue | undefined;
-  /** The instants in its state on the local clock: the earliest upper bounds known so far. */
+  /** The instants of the state on the local clock: the earliest upper bounds known so far. */
   readonly #localInstants: Millis[];
 
   constructor(key: string, context: RegisterContext) {
@@ -63,7 +63,7 @@ export class CasRegister extends ContendedQueue<RegisterOperation> {
     this.#localInstants = this.#instantIndices.map(() => Infinity);
   }
 
-  /** From the next batch on: the limit has other numbers. */
+  /** Changes the numbers of the limit, from the next batch on. */
   usePolicy(policy: Policy): void {
     this.#context = { ...this.#context, policy };
   }
@@ -85,12 +85,12 @@ export class CasRegister extends ContendedQueue<RegisterOperation> {
         changeId = operation.changeId ?? changeId;
         const before = state.slice();
         const result = operation.apply(state, moment, isNew);
-        // A converted register is written even with the same numbers: its lease is that of the new rule.
+        // A converted register is written even if its numbers are equal: its lease is that of the new rule.
         isChanged ||= operation.changeId !== undefined && !isNew;
         isChanged ||= state.some((number, n) => number !== before[n]);
         return result;
       });
-      // A permit that one operation returned and another took counts as a change: its instant may differ for other processes.
+      // Returning a permit and taking it again counts as a change, because its instant may differ for other processes.
       if (!isChanged) {
         if (this.#validAt >= startedAt) return resolveAll(waiting, results);
         await this.#refresh();
@@ -98,7 +98,7 @@ export class CasRegister extends ContendedQueue<RegisterOperation> {
       }
       const freshAt = policy.freshAt(state, 0, false);
       const lease = leases.findValidUntil(freshAt);
-      // A lease request takes time, and so does a back-off: after both, the batch is decided again.
+      // A lease request or a back-off takes time, so the batch is decided again after both.
       if (!lease) {
         await leases.request(freshAt);
         continue;
@@ -117,7 +117,7 @@ export class CasRegister extends ContendedQueue<RegisterOperation> {
     this.#onReply(await store.compareAndSwap(this.#key, this.#revision), sentAt);
   }
 
-  /** Replaces the known revision, unless another process was faster. */
+  /** Replaces the known revision; fails if another process was faster. */
   async #compareAndSwap(value: RegisterValue, leaseId: string): Promise<SwapResult> {
     const { store, clock, rtt, leases } = this.#context;
     const replacement = { text: encodeValue(value), leaseId };

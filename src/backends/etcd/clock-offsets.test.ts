@@ -2,13 +2,13 @@ import { expect, test } from 'vitest';
 import { CLOCK_DRIFT_RATE } from '../../core/clock-offset.ts';
 import { ClockOffsets } from './clock-offsets.ts';
 
-// The remote clock is ahead by a million: local time 0 is remote time 1,000,000.
+// The remote clock is 1,000,000 ms ahead: local time 0 is remote time 1,000,000.
 const AHEAD_MS = 1_000_000;
 
 test('ClockOffsets: the bound is as tight as the youngest register read', () => {
   const offsets = new ClockOffsets();
   expect(offsets.latestLocalTimeOf('a', AHEAD_MS)).toBe(Infinity);
-  offsets.observe('a', AHEAD_MS, 5000); // written five seconds ago, which cannot be known
+  offsets.observe('a', AHEAD_MS, 5000); // written 5 s ago, which the reader cannot know
   expect(offsets.latestLocalTimeOf('a', AHEAD_MS + 100)).toBeCloseTo(5100, 0);
   offsets.observe('a', AHEAD_MS + 6000, 6003);
   expect(offsets.latestLocalTimeOf('a', AHEAD_MS + 6100)).toBeGreaterThanOrEqual(6103);

@@ -1,12 +1,12 @@
 /**
  * The queue of one key that several processes write by compare-and-swap: its operations are decided in batches.
  *
- *     operations ──▶ batch ──▶ swap ──▶ won: yields now and then
- *                      ▲         │ lost: backs off for a random part of some round trips
+ *     operations ──▶ batch ──▶ swap ──▶ won: yields at random
+ *                      ▲         │ lost: backs off for a random fraction of some round trips
  *                      └─────────┘
  *
- * Operations of one tick are decided together; those that arrive during a swap, in the next batch. Under contention a random
- * back-off separates swaps.
+ * Operations of one tick are decided together, and those that arrive during a swap in the next batch. Under contention,
+ * random back-off separates swaps.
  */
 
 import { type Clock, type Millis, onNextTick, schedule } from '../../core/clock.ts';
@@ -14,11 +14,10 @@ import type { Random } from '../../core/random.ts';
 import type { RttEstimator } from '../rtt-estimator.ts';
 import type { InFlightLimit } from './in-flight-limit.ts';
 
-/** How an operation ends. */
 export interface OperationHandle {
   resolve(result: unknown): void;
   reject(error: unknown): void;
-  /** False once the caller has its answer or timed out. */
+  /** False once the caller has its reply or has timed out. */
   isWaiting: boolean;
 }
 
@@ -31,26 +30,26 @@ export interface QueueContext {
   onFailure(error: unknown): void;
 }
 
-/** Operations in one swap. */
+/** The most operations in one swap. */
 const MAX_BATCH_SIZE = 512;
 
 /** After a lost swap, the key counts as contended until this many swaps are won. */
 const CONTENTION_SWAPS = 8;
 
-/** An older value is read again before it is used; under contention, one older than a round trip. */
+/** An older value is read again before use; under contention, a value older than one round trip. */
 const MAX_VALUE_AGE_MS: Millis = 10_000;
 
 /** The longest back-off after lost swaps, in round trips. */
 const MAX_BACKOFF_RTTS = 4;
 
-/** How often a process without known contention yields: otherwise it might never notice any. */
+/** Probability that a process yields without known contention: otherwise it might never detect contention. */
 const YIELD_PROBABILITY = 1 / 8;
 
 export abstract class ContendedQueue<Operation extends OperationHandle> {
   readonly #context: QueueContext;
   #queue: Operation[] = [];
   #isDraining = false;
-  /** Swaps to win until the key no longer counts as contended; 0 without contention. */
+  /** Swaps that must be won until the key no longer counts as contended; 0 without contention. */
   #contention = 0;
   #lastSwapAt: Millis = -Infinity;
 
@@ -58,7 +57,7 @@ export abstract class ContendedQueue<Operation extends OperationHandle> {
     this.#context = context;
   }
 
-  /** Decides all operations. It may reject: then they are rejected with its error. */
+  /** Decides all operations. If it rejects, they are rejected with its error. */
   protected abstract decideBatch(operations: readonly Operation[]): Promise<void>;
 
   get isIdle(): boolean {
@@ -72,7 +71,7 @@ export abstract class ContendedQueue<Operation extends OperationHandle> {
     onNextTick(() => this.#drain());
   }
 
-  /** Takes the key out of use, until `release`; false if it is in use. Operations wait meanwhile. */
+  /** Takes the key out of use until `release`; false if it is in use. Operations wait meanwhile. */
   protected tryHold(): boolean {
     if (this.#isDraining) return false;
     this.#isDraining = true;
@@ -101,7 +100,7 @@ export abstract class ContendedQueue<Operation extends OperationHandle> {
     }
   }
 
-  /** Whether a value that was current at `validAt` is read again before it is used: a read costs less than a lost swap. */
+  /** Whether a value last current at `validAt` must be read again before use: a read costs less than a lost swap. */
   protected isStale(validAt: Millis): boolean {
     const { clock, rtt } = this.#context;
     return clock.now() - validAt > (this.#contention > 0 ? rtt.meanMs : MAX_VALUE_AGE_MS);
@@ -116,19 +115,19 @@ export abstract class ContendedQueue<Operation extends OperationHandle> {
     this.#contention = CONTENTION_SWAPS;
   }
 
-  /** After the swap that was lost as the n-th: the first retry follows at once. */
+  /** Backs off after `lost` lost swaps; the first retry follows at once. */
   protected async backOffAfter(lost: number): Promise<void> {
     if (lost > 1) await this.#backOff(Math.min(lost, MAX_BACKOFF_RTTS));
   }
 
-  /** The winner of a swap is the first to know the new revision and would keep winning, so it yields. */
+  /** Yields after a won swap: the winner knows the new revision first and would keep winning. */
   async #yieldToContenders(): Promise<void> {
     const { clock, random, rtt } = this.#context;
     const isWinning = clock.now() - this.#lastSwapAt < rtt.meanMs;
     if (isWinning && (this.#contention > 0 || random() < YIELD_PROBABILITY)) await this.#backOff(1);
   }
 
-  /** Full jitter: a random part of `maxRtts` round trips. Keeps the process alive, as callers wait. */
+  /** Full jitter: a random fraction of `maxRtts` round trips. Keeps the process alive, because callers wait. */
   #backOff(maxRtts: number): Promise<void> {
     const { clock, random, rtt } = this.#context;
     const at = clock.now() + rtt.meanMs * maxRtts * random();

@@ -1,4 +1,4 @@
-/** TLS material stands in files. They are read when the backend is created, not when the configuration is validated. */
+/** TLS material is in files that are read when the backend is created, not when the configuration is validated. */
 
 import { readFileSync } from 'node:fs';
 import { isNonEmptyString, secretSection } from '../../core/config-helpers.ts';
@@ -29,9 +29,9 @@ function readLimit(value: unknown, path: string): LimitBackend {
 }
 
 export interface EtcdSection<Created> {
-  /** The options as written, without the TLS files. */
+  /** The configured options, without the TLS files. */
   readonly options: { readonly endpoints: readonly string[] };
-  /** Created without the TLS files to validate the options. */
+  /** A backend without the TLS files, which validates the options. */
   readonly dryRun: Created;
   /** Reads the TLS files. @throws {ConfigError} if one cannot be read. */
   loadTls(): EtcdTls;

@@ -1,23 +1,23 @@
 /**
- * A rule for permits that start some unknown time after they were decided.
+ * A rule for permits that start an unknown time after their decision.
  *
  *        now              dueAt     start tolerance  usableUntil             next permit
  *     ────┼─────────────────┼────── may start ──────────┼──────── every ────────▶┼
  *      decided,         no sooner                   no later: then
  *      then swapped                                 the permit is lost
  *
- * Spacing: a permit is granted for when it may start, and counts as if it started at the latest instant. So two permits are
- * never too close, whatever a swap, a timer or a stalled process did. The cost is the time between: the start tolerance for
- * every permit (the spacing is widened by it), and the swap for permits that are granted immediately.
+ * Spacing: a permit is granted for the time at which it may start, and counts as if it started at the latest instant.
+ * So two permits are never too close, whatever the delay of a swap, a timer or a process. The cost is the time between:
+ * the start tolerance for every permit (it widens the spacing), and the swap for permits that are granted immediately.
  *
- * Bucket: a permit counts when it is decided and never expires. To be as strict would cost `rate` tokens for each second of
- * that delay, more than a small bucket has. A permit that starts later starts in a bucket that has refilled since: the
- * overshoot in any span of time is at most the refill of one deadline.
+ * Bucket: a permit counts when it is decided and never expires. Strictness would cost `rate` tokens for each second of
+ * that delay, more than a small bucket holds. A permit that starts later starts in a bucket that has refilled since:
+ * the overshoot in any span of time is at most the refill of one deadline.
  *
- * Window: as strict as a spacing. A permit counts in the step of the latest instant at which it may start. So does a permit of
- * an `all` with one of them: the next permit of its spacing is `every` after that instant.
+ * Window: as strict as a spacing. A permit counts in the step of the latest instant at which it may start. This also
+ * holds for an `all` with one of them: the next permit of its spacing is `every` after that instant.
  *
- * Quota, ramp, lock-out: as a bucket.
+ * Quota, ramp, lock-out: like a bucket.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -26,13 +26,13 @@ import type { Policy, Settlement, State } from '../../policies/policy.ts';
 import { everyMsOf } from '../lookahead.ts';
 import { registerRule } from './register-rule.ts';
 
-/** The time of a decision, and the longest delay until the caller has it. */
+/** The time of a decision, and the longest delay until its caller receives it. */
 export interface DecisionTime {
   readonly now: Millis;
   readonly maxDelayMs: Millis;
 }
 
-/** A permit that may start from `dueAt` to `usableUntil`; later, `refusalIfLate` replaces it. */
+/** A permit that may start from `dueAt` to `usableUntil`; after that, `refusalIfLate` replaces it. */
 export interface Grant {
   readonly verdict: 'grant';
   readonly remaining: number;
@@ -45,11 +45,11 @@ type Refusal = Extract<Decision, { verdict: 'deny' }>;
 
 export type TimedDecision = Grant | Refusal;
 
-/** Of a batch, in order; only the last may be a refusal. */
+/** Decisions of a batch, in order; only the last may be a refusal. */
 export type TimedDecisions = readonly TimedDecision[];
 
 export class DelayedRule {
-  /** The rule as it is run. */
+  /** The rule in the form that registers hold. */
   readonly policy: Policy;
   readonly #startToleranceMs: Millis;
   /** The widened interval of a spacing; 0 for other rules. */
@@ -66,7 +66,7 @@ export class DelayedRule {
 
   check(state: State, cost: number, moment: DecisionTime, mayReserve: boolean): TimedDecision {
     const { now, maxDelayMs } = moment;
-    // Reservations are counted at the time the caller has the decision: permits that start before are none.
+    // Reservations count at the time the caller receives the decision: permits that start earlier need no reservation.
     const isReserving = mayReserve && this.policy.traits.canReserve;
     const peeked = this.policy.check(state.slice(), 0, cost, isReserving ? now + maxDelayMs : now);
     if (peeked.verdict === 'deny') return this.#noteRefusal(state, cost, now, peeked);
@@ -77,12 +77,12 @@ export class DelayedRule {
       : grantWithoutExpiry(remaining, now);
   }
 
-  /** The time at which a caller reads a state: a permit of a strict rule counts as reserved until it starts. */
+  /** The time for reading a state: a permit of a strict rule counts as reserved until it starts. */
   readingTime({ now, maxDelayMs }: DecisionTime): Millis {
     return this.#isStrict ? now + maxDelayMs : now;
   }
 
-  /** A refused call may begin a second of a ramp, and a lock-out may count it. */
+  /** Applies a refused call: it may start a new second of a ramp, and a lock-out may count it. */
   #noteRefusal(state: State, cost: number, now: Millis, refusal: Refusal): Refusal {
     if (cost === 0) return refusal;
     if (this.policy.recordRefusal) return this.policy.check(state, 0, cost, now) as Refusal;
@@ -90,7 +90,7 @@ export class DelayedRule {
     return refusal;
   }
 
-  /** `check` without reserving, of a call that waits on: it is not refused yet. */
+  /** `check` without reservations for a waiting call, which is not refused yet. */
   checkWaiting(state: State, cost: number, moment: DecisionTime): TimedDecision {
     if (!this.policy.recordRefusal) return this.check(state, cost, moment, false);
     const after = state.slice();
@@ -99,7 +99,7 @@ export class DelayedRule {
     return decision;
   }
 
-  /** First come first served. The next permit of a spacing is granted ahead if it is due within `lookaheadMs`. */
+  /** First come first served. The next permit of a spacing is granted ahead if due within `lookaheadMs`. */
   checkBatch(
     state: State,
     costs: readonly number[],
@@ -128,8 +128,8 @@ export class DelayedRule {
   }
 
   /**
-   * An unused permit of a spacing is returned if it was the last one. Its `dueAt` is some instant of the span in which it
-   * could start; the permit after it is at least `every` later, so the span identifies it.
+   * Returns an unused permit of a spacing if it was the last one. Its `dueAt` is some instant of the span in which it
+   * could start. The next permit is at least `every` later, so the span identifies it.
    */
   settle(state: State, settlement: Settlement, now: Millis): void {
     const lastAt = state[0];

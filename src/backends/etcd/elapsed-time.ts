@@ -1,22 +1,22 @@
 /**
- * A rule whose state is on a clock of its own, which every process reads from the register.
+ * A rule whose state uses a clock of its own, which every process derives from the register.
  *
  *     state:  │ numbers of the rule │ rule's time │ instant of the last write, on the writer's clock │
  *
  *     rule's time now = its time at the last write + the time since then, at least
  *
- * Steps of a window and seconds of a ramp are numbered by a clock, and processes have different ones. The register says
- * when it was written, and another process knows a latest local time for that. So the rule's clock may lose time with
+ * Steps of a window and seconds of a ramp are numbered by a clock, and processes have different clocks. The register
+ * stores its write time, and another process knows a latest local time for it. So the rule's clock may lose time with
  * every write of another process, about one trip, but never runs fast.
  */
 
 import type { Millis } from '../../core/clock.ts';
 import { COUNTS_ONLY, type KeyConverter, type Policy, type State } from '../../policies/policy.ts';
 
-/** A state that never becomes removable is kept for this long after its last write: a level of a ramp. */
+/** How long a state that never becomes removable is kept after its last write, such as a level of a ramp. */
 const IDLE_TTL_MS: Millis = 86_400_000;
 
-/** `inner` on its own clock; `status` is what differs in the status of the rule. */
+/** Runs `inner` on its own clock; `status` overrides fields in the status of the rule. */
 export function onElapsedTime(inner: Policy, status: { readonly windowMs?: Millis } = {}): Policy {
   const { kind, width, specs = [], traits, lendMs } = inner;
   const TIME = width; // 0: not written yet
@@ -25,7 +25,7 @@ export function onElapsedTime(inner: Policy, status: { readonly windowMs?: Milli
   const timeAt = (state: State, i: number, now: Millis): Millis =>
     state[i + TIME] + Math.max(0, now - state[i + WRITTEN_AT]);
 
-  /** Moves the rule's clock to `now`, before a change. */
+  /** Advances the rule's clock to `now`, before a change. */
   const moveTo = (state: State, i: number, now: Millis): Millis => {
     state[i + TIME] = Math.max(1, timeAt(state, i, now));
     state[i + WRITTEN_AT] = now;
@@ -35,7 +35,7 @@ export function onElapsedTime(inner: Policy, status: { readonly windowMs?: Milli
   const localTimeOf = (state: State, i: number, time: Millis): Millis =>
     state[i + WRITTEN_AT] + time - state[i + TIME];
 
-  /** For reading: a rule may move its state to another second. */
+  /** A copy for reading: a rule may advance its state to another second. */
   const copyOf = (state: State, i: number): State => state.slice(i, i + width);
 
   return {
@@ -47,7 +47,7 @@ export function onElapsedTime(inner: Policy, status: { readonly windowMs?: Milli
 
     init(state, i, now) {
       inner.init(state, i, 0);
-      inner.update(state, i, { hits: 0 }, 0); // a register holds no NaN
+      inner.update(state, i, { hits: 0 }, 0); // a register cannot hold NaN
       state[i + TIME] = 0;
       state[i + WRITTEN_AT] = now;
     },
@@ -56,7 +56,7 @@ export function onElapsedTime(inner: Policy, status: { readonly windowMs?: Milli
       inner.check(state, i, cost, cost > 0 ? moveTo(state, i, now) : timeAt(state, i, now)),
 
     ...(inner.advance && {
-      /** Leaves a state as it is that has no later second: it need not be written. */
+      /** Leaves a state without a later second unchanged, so that it need not be written. */
       advance(state: State, i: number, now: Millis): void {
         const before = copyOf(state, i);
         inner.advance?.(state, i, timeAt(state, i, now));
@@ -101,7 +101,7 @@ export function onElapsedTime(inner: Policy, status: { readonly windowMs?: Milli
   };
 }
 
-/** The clock of the rule goes on, whatever the widths of both states are. */
+/** Converts on the rule's clock, which continues at any width of both states. */
 function convertOnElapsedTime(from: Policy, to: Policy): KeyConverter | undefined {
   const convert = to.converterFrom?.(from);
   if (!convert) return undefined;

@@ -3,7 +3,7 @@ import { ConfigError } from '../../core/errors.ts';
 import { isRecord, OptionReader, readEach } from '../../core/options.ts';
 import type { EtcdHttpOptions, EtcdTls } from './transport.ts';
 
-/** How to reach etcd and log in. */
+/** Address of etcd, and credentials. */
 export interface EtcdConnectionOptions {
   /** Servers of one cluster, such as `https://etcd-0:2379`: the first is used until it fails, then the next. */
   readonly endpoints: string | readonly string[];
@@ -23,7 +23,7 @@ export function readConnectionOptions(
   return { endpoints: endpoints as readonly URL[], auth, tls };
 }
 
-/** Unknown names are refused: a misspelt certificate would be ignored. Values are not shown: they may be private keys. */
+/** Rejects unknown names: a misspelt certificate would be ignored. Errors omit values, which may be private keys. */
 function readTls(fields: OptionReader): EtcdTls | undefined {
   const given = fields.optional('tls', isRecord, '{ ca, cert, key }');
   if (!given) return undefined;
@@ -37,7 +37,7 @@ function readTls(fields: OptionReader): EtcdTls | undefined {
   return given;
 }
 
-/** The value is not shown: it may be a password. */
+/** Reads credentials. Errors omit the value, which may contain a password. */
 function readAuth(fields: OptionReader): EtcdConnectionOptions['auth'] {
   const auth = fields.get('auth');
   if (auth === undefined || isCredentials(auth)) return auth;
@@ -64,7 +64,7 @@ function readEndpoints(fields: OptionReader): readonly URL[] {
   });
 }
 
-/** Host and port only: credentials belong in `auth`, and a path would be ignored. */
+/** Accepts host and port only: credentials belong in `auth`, and a path would be ignored. */
 const isServerUrl = ({ protocol, username, password, pathname, search }: URL): boolean =>
   /^https?:$/.test(protocol) && username + password + search === '' && pathname === '/';
 

@@ -5,8 +5,8 @@ import { type EtcdHttp, fromBase64, toBase64 } from './transport.ts';
 
 export const etcdRegisterStore = (http: EtcdHttp): RegisterStore => ({
   /**
-   * One transaction compares, and then puts or reads, by a quorum. No request is `serializable`, so a server that is cut
-   * off from its peers cannot answer reads either.
+   * One transaction compares, and then puts or reads, by a quorum. No request is `serializable`, so a server that is
+   * cut off from its peers cannot serve reads either.
    */
   async compareAndSwap(name, revision, replacement) {
     const key = toBase64(name);
@@ -42,7 +42,7 @@ export const etcdRegisterStore = (http: EtcdHttp): RegisterStore => ({
   close: () => http.close(),
 });
 
-/** Every reply has all entries under the prefix: one request both writes and reads. */
+/** Every reply contains all entries under the prefix: one request both writes and reads. */
 export const etcdEntryStore = (http: EtcdHttp): EntryStore => ({
   async readEntries(prefix) {
     const reply = await http.post('/v3/kv/range', rangeOf(prefix));
@@ -99,7 +99,7 @@ const rangeOf = (prefix: string) => ({
   range_end: toBase64(endOfPrefix(prefix)),
 });
 
-/** The first name after all that begin with `prefix`, which ends in a slash. */
+/** The first name after all names that begin with `prefix`, which ends in a slash. */
 const endOfPrefix = (prefix: string): string => `${prefix.slice(0, -1)}0`;
 
 type Json = Readonly<Record<string, unknown>>;
@@ -110,7 +110,7 @@ function storedValueIn({ responses }: Json): StoredValue | undefined {
   return stored && { text: fromBase64(stored.value), revision: String(stored.mod_revision) };
 }
 
-/** Of a transaction whose last request reads the entries. */
+/** Reads the entries of a transaction's last response. */
 function entrySetIn(reply: Json): EntrySet {
   const last = Array.isArray(reply.responses) ? reply.responses.at(-1) : undefined;
   return { revision: revisionOf(reply), entries: entriesIn(last?.response_range ?? {}) };

@@ -1,6 +1,6 @@
 /**
- * Bounds the swaps in flight of one limit. Further ones queue here, first come first served, where queueing is not taken
- * for a server that does not answer.
+ * Bounds the swaps in flight of one limit. Further swaps queue here in order, where queueing is not mistaken for a
+ * server without a reply.
  */
 
 const MAX_IN_FLIGHT = 32;

@@ -1,17 +1,17 @@
 /**
- * Converts the keys of a limit in etcd when the limit gets other numbers: what was spent stays spent.
+ * Converts the keys of a limit in etcd when the limit gets other numbers: spent tokens stay spent.
  *
- * Each key is swapped like a check, so a check in another process is neither lost nor counted twice, and its lease is
- * that of the new rule. The first process that changes the limit converts the keys. While it converts, others wait:
+ * Each key is swapped like a check, so a check in another process is neither lost nor counted twice, and the key's
+ * lease is that of the new rule. The first process that changes the limit converts the keys while others wait:
  *
- *     …:changing     the process that converts, for as long as its lease; `free` afterwards
+ *     …:changing     the converting process, until its lease ends; `free` afterwards
  *     …:changed      begun <id of the change> <change>, then done <change>
  *
- * If it dies, its lease ends and another process goes on with the same id. Each converted register has the id in its value,
- * so none is converted twice. A process with yet another change converts all registers again, from its own old rule.
+ * If it dies, its lease ends and another process continues with that id. Each converted register stores the id, so none
+ * is converted twice. A process with a different change converts all registers again, from its own old rule.
  *
- * A window with other steps has other registers, because a process that has not changed yet cannot read its counts. They
- * are copied. Until all processes have changed, both windows count, each for the processes that have it.
+ * A window with other steps uses other registers, because a process that has not changed yet cannot read its counts.
+ * They are copied. Until all processes have changed, both windows count, each for the processes that use it.
  */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
@@ -25,30 +25,30 @@ import { NO_REVISION, type RegisterStore } from './store.ts';
 /** How long the same change by another process converts nothing. */
 const MARKER_TTL_SECONDS = 3600;
 
-/** How long after its last page of keys a process that converts is taken for dead. */
+/** How long after its last page of keys a converting process is considered dead. */
 const LOCK_TTL_SECONDS = 15;
 
-/** Attempts to begin while another process converts keys. */
+/** Attempts to start while another process converts keys. */
 const MAX_ATTEMPTS = 2400;
 const RETRY_MS: Millis = 250;
 
-/** Keys that are listed, and converted, at once. */
+/** Keys that are listed and converted at once. */
 const PAGE_SIZE = 256;
 
 const FREE = 'free';
 
-/** Names of registers before and after the change, and the rules that they are read and written by. */
+/** Names of the registers before and after the change, and the rules by which they are read and written. */
 export interface RegisterChange {
   readonly from: RegisterContext;
   readonly to: RegisterContext;
   readonly prefix: string;
   readonly newPrefix: string;
   readonly convert: KeyConverter;
-  /** Names the old and the new rule. */
+  /** Identifies the old and the new rule. */
   readonly change: string;
 }
 
-/** Rejects if etcd does not answer. */
+/** Converts all keys of a limit. Rejects if etcd does not reply. */
 export async function convertKeys(registers: RegisterChange): Promise<void> {
   const { prefix, newPrefix, to, change } = registers;
   const { store } = to;
@@ -72,11 +72,11 @@ export async function convertKeys(registers: RegisterChange): Promise<void> {
     }
     await write(store, marker, `done ${change}`);
   } finally {
-    await lock.release().catch(() => {}); // its lease ends
+    await lock.release().catch(() => {}); // otherwise its lease ends
   }
 }
 
-/** The id of this change, if a process has begun it. */
+/** The id of this change, if a process has started it. */
 function begunId(marker: string, change: string): string | undefined {
   const [, id, begun] = /^begun (\S+) (.*)$/.exec(marker) ?? [];
   return begun === change ? id : undefined;
@@ -90,7 +90,7 @@ const convertKey = (key: string, { to, convert }: RegisterChange, changeId: stri
     },
   });
 
-/** Where both registers exist, the one that allows less is kept. */
+/** Copies a register. Where both registers exist, the one that allows less is kept. */
 async function copyKey(
   key: string,
   newKey: string,
@@ -131,7 +131,7 @@ async function read(store: RegisterStore, key: string): Promise<string> {
   return swapped.isMatch ? '' : (swapped.current?.text ?? '');
 }
 
-/** Only the process that has the lock writes the marker, so the last writer is right. */
+/** Overwrites the marker. Only the process with the lock writes it, so the last writer is right. */
 async function write(store: RegisterStore, key: string, text: string): Promise<void> {
   const leaseId = await store.grantLease(MARKER_TTL_SECONDS);
   for (let revision = NO_REVISION; ; ) {
@@ -141,7 +141,7 @@ async function write(store: RegisterStore, key: string, text: string): Promise<v
   }
 }
 
-/** Excludes other processes that convert; ends with its lease if this process dies. */
+/** Excludes other converting processes; ends with its lease if this process dies. */
 class Lock {
   readonly #store: RegisterStore;
   readonly #clock: Clock;
@@ -155,7 +155,7 @@ class Lock {
     this.#key = key;
   }
 
-  /** False if the change is done; waits while another process converts. */
+  /** Returns false if the change is done; waits while another process converts. */
   async acquire(isDone: () => Promise<boolean>): Promise<boolean> {
     for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
       if (await isDone()) return false;
@@ -179,7 +179,7 @@ class Lock {
     await this.#write(FREE);
   }
 
-  /** False if another process has the lock. */
+  /** Returns false if another process has the lock. */
   async #write(text: string): Promise<boolean> {
     const leaseId = await this.#store.grantLease(LOCK_TTL_SECONDS);
     for (;;) {

@@ -11,7 +11,7 @@ function setUp() {
     grantLease: async (seconds) => `lease ${requested.push(seconds)}`,
   };
   const leases = new LeaseCache(store, clock, new RttEstimator(1000));
-  /** The lease for a register that matters for `ms`. */
+  /** The lease for a register with a lifetime of `ms`. */
   const leaseFor = async (ms: number): Promise<string | undefined> => {
     const at = clock.now() + ms;
     if (leases.findValidUntil(at) === undefined) await leases.request(at);
@@ -24,7 +24,7 @@ test('LeaseCache: one lease serves all keys for half of its TTL', async () => {
   const { clock, requested, leaseFor } = setUp();
   expect(await leaseFor(100)).toBe('lease 1');
   clock.advance(30_000);
-  expect(await leaseFor(30_000)).toBe('lease 1'); // it lasts 64 s
+  expect(await leaseFor(30_000)).toBe('lease 1'); // lasts 64 s
   clock.advance(10_000);
   expect(await leaseFor(30_000)).toBe('lease 2');
   expect(requested).toEqual([64, 64]);

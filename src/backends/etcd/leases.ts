@@ -1,9 +1,9 @@
 /**
- * Cache of etcd leases: registers of idle keys expire with the lease they were written under.
+ * Cache of etcd leases: registers of idle keys expire with the lease under which they were written.
  *
- * A register may expire when it is removable, and no sooner. A lease ends no sooner than its TTL after it was requested. One
- * that lasts twice as long as a register matters serves many registers for as long again. So there is at most one lease
- * request every half minute, however many keys there are, and no lease is renewed.
+ * A register may expire when it is removable, not earlier. A lease lasts at least its TTL from its request on. A lease
+ * with twice the lifetime of a register serves many registers for that lifetime. So there is at most one lease request
+ * every 30 s, for any number of keys, and no lease is renewed.
  */
 
 import type { Clock, Millis } from '../../core/clock.ts';
@@ -13,7 +13,7 @@ import type { RegisterStore } from './store.ts';
 
 export interface Lease {
   readonly id: string;
-  /** No sooner than this, on the local clock. */
+  /** The earliest end, on the local clock. */
   readonly endsAt: Millis;
 }
 
@@ -24,9 +24,9 @@ const MAX_TTL_SECONDS = 2 ** 33;
 export class LeaseCache {
   readonly #store: Pick<RegisterStore, 'grantLease'>;
   readonly #clock: Clock;
-  /** By TTL: powers of two, or one that the caller chose, so there are few. */
+  /** Leases by TTL: powers of two, or a TTL of the caller, so there are few. */
   readonly #leases = new Map<number, Lease>();
-  /** Requests in flight by TTL, shared by concurrent callers. */
+  /** Requests in flight by TTL; concurrent callers share them. */
   readonly #requests = new Map<number, Promise<void>>();
   readonly #rtt: RttEstimator;
 
@@ -36,7 +36,7 @@ export class LeaseCache {
     this.#rtt = rtt;
   }
 
-  /** A cached lease that lasts until `at`. */
+  /** Returns a cached lease that lasts until `at`. */
   findValidUntil(at: Millis, seconds = this.#secondsUntil(at)): Lease | undefined {
     const lease = this.#leases.get(seconds);
     return lease && (lease.endsAt >= at || seconds === MAX_TTL_SECONDS) ? lease : undefined;
@@ -48,7 +48,7 @@ export class LeaseCache {
     await request.finally(() => this.#requests.delete(seconds));
   }
 
-  /** After a failed swap: a lease may have been revoked, or the server replaced. */
+  /** Clears the cache after a failed swap: a lease may have been revoked, or the server replaced. */
   clear(): void {
     this.#leases.clear();
   }
@@ -60,7 +60,7 @@ export class LeaseCache {
   async #grant(seconds: number): Promise<void> {
     const sentAt = this.#clock.now();
     const id = await this.#store.grantLease(seconds);
-    // A write by quorum, too: its time is a first estimate before the first permit needs one.
+    // A lease is also written by quorum: its time is a first estimate before the first permit needs one.
     this.#rtt.observe(this.#clock.now() - sentAt);
     this.#leases.set(seconds, { id, endsAt: sentAt + seconds * 1000 * (1 - CLOCK_DRIFT_RATE) });
   }

@@ -1,8 +1,8 @@
 /**
  * Operations of a limit on keys in etcd: each has a deadline, and each key has a queue of its own.
  *
- * An outage costs one deadline: then a circuit breaker rejects operations at once, until a probe succeeds. An operation that
- * only lost to contention, while etcd replies, or whose deadline passed while this process was blocked, opens no breaker.
+ * An outage costs one deadline: then a circuit breaker rejects operations at once, until a probe succeeds. Lost
+ * contention while etcd replies does not open the breaker, nor does a deadline that passes while this process stalls.
  */
 
 import { afterReads, wasBlocked } from '../../core/call-deadline.ts';
@@ -18,10 +18,10 @@ import type { OperationHandle } from './contended-queue.ts';
 /** The decision while there is no quorum: fail closed or fail open. */
 export type EtcdOnUnavailable = 'deny' | 'allow';
 
-/** What works on the operations of one key. */
+/** Decides the operations of one key. */
 interface KeyQueue<Operation> {
   enqueue(operation: Operation): void;
-  /** True if nothing is lost when it is evicted. */
+  /** True if eviction loses nothing. */
   readonly isIdle: boolean;
 }
 
@@ -40,10 +40,10 @@ interface PendingOperation extends OperationHandle {
 
 const MAX_PENDING_OPERATIONS = 10_000;
 
-/** etcd rejects keys of half a million bytes, and up to `MAX_REGISTERS` keys stay in memory. */
+/** etcd rejects keys of 0.5 MB, and up to `MAX_REGISTERS` keys stay in memory. */
 const MAX_KEY_CHARS = 32_768;
 
-/** Keys in memory. An evicted one costs an extra read, and its next permit may seem due later than it is. */
+/** Keys in memory. An evicted key costs an extra read, and its next permit may seem due later than it is. */
 const MAX_REGISTERS = 10_000;
 
 export class Operations<Fields extends object, Queue extends KeyQueue<Fields & OperationHandle>> {
@@ -66,7 +66,7 @@ export class Operations<Fields extends object, Queue extends KeyQueue<Fields & O
     return !this.#breaker.isOpen;
   }
 
-  /** The keys in memory and their queues. */
+  /** Queues of the keys in memory. */
   get queues(): ReadonlyMap<string, Queue> {
     return this.#queues;
   }
@@ -75,7 +75,7 @@ export class Operations<Fields extends object, Queue extends KeyQueue<Fields & O
     this.#queues.clear();
   }
 
-  /** What `accept` makes of the result; it is called at once, and only if the operation is in time. Rejects otherwise. */
+  /** Resolves with the result of `accept`, called at once and only if the operation is in time. Rejects otherwise. */
   run<T>(key: string, fields: Fields, accept: (result: unknown) => T): Promise<T> {
     const reject = (reason?: string) =>
       this.#rejectionPacer.reject(new UnavailableError('etcd', reason));
@@ -102,8 +102,8 @@ export class Operations<Fields extends object, Queue extends KeyQueue<Fields & O
   }
 
   /**
-   * Only an outage fails open. A key that is too long, or more operations than etcd decides in time, are no outage: with
-   * them a client would get past the limit.
+   * The decision without a result. Only an outage fails open. A key that is too long, or more operations than etcd
+   * decides in time, is no outage: clients could otherwise use it to bypass the limit.
    */
   undecided(key: string): RemoteDecision {
     const { clock, onUnavailable } = this.#options;
@@ -113,12 +113,12 @@ export class Operations<Fields extends object, Queue extends KeyQueue<Fields & O
     return { decision, decidedAt, fromFallback: true };
   }
 
-  /** Queues report each reply of etcd. */
+  /** Called by queues for each reply of etcd. */
   onReply(): void {
     this.#lastReplyAt = this.#options.clock.now();
   }
 
-  /** Queues report each failure: operations are rejected at once until a probe succeeds. */
+  /** Called by queues for each failure: operations are rejected at once until a probe succeeds. */
   onFailure(error: unknown): void {
     if (!this.#isClosed) this.#breaker.trip(error);
   }
@@ -128,7 +128,7 @@ export class Operations<Fields extends object, Queue extends KeyQueue<Fields & O
     this.#breaker.stop();
   }
 
-  /** False if it was completed before. */
+  /** Returns false if the operation was already completed. */
   #complete(operation: PendingOperation): boolean {
     const { isWaiting } = operation;
     operation.isWaiting = false;
@@ -136,14 +136,14 @@ export class Operations<Fields extends object, Queue extends KeyQueue<Fields & O
     return isWaiting;
   }
 
-  /** Replies that have arrived are read first. */
+  /** Reads replies that have arrived, then rejects the operation. */
   #timeOut(operation: PendingOperation): void {
     const { clock, deadlineMs } = this.#options;
     const { issuedAt } = operation;
     const isStall = wasBlocked(clock.now() - issuedAt - deadlineMs, deadlineMs);
     afterReads(() => {
       const error = new UnavailableError('etcd', `no decision within ${deadlineMs} ms`);
-      // A reply since then means that etcd is available and the operation only lost to contention.
+      // A later reply means that etcd is available and the operation only lost to contention.
       const isOutage = !isStall && this.#lastReplyAt < issuedAt;
       if (operation.isWaiting && isOutage) this.onFailure(error);
       operation.reject(error);
@@ -153,7 +153,7 @@ export class Operations<Fields extends object, Queue extends KeyQueue<Fields & O
   #queueOf(key: string): Queue {
     const queue = this.#queues.get(key) ?? this.#options.createQueue(key);
     this.#queues.delete(key);
-    this.#queues.set(key, queue); // moves it to the end: least recently used is evicted first
+    this.#queues.set(key, queue); // moves it to the end: the least recently used key is evicted first
     if (this.#queues.size > MAX_REGISTERS) this.#evictIdle();
     return queue;
   }

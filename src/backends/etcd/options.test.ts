@@ -65,7 +65,7 @@ if (etcdServer() !== undefined) {
       expect(allowed).toBeGreaterThanOrEqual(10);
       await vi.waitFor(async () => {
         if ((await api.check('k')).verdict === 'allow') allowed++;
-        expect(allowed).toBe(20); // its half, and the surplus of the other group
+        expect(allowed).toBe(20); // its half, and the other group's surplus
       }, 10_000);
       expect(lender.view().lent).toBe(10);
       borrower.close();
@@ -84,7 +84,7 @@ if (etcdServer() !== undefined) {
       expect(Number(TTL)).toBeLessThanOrEqual(64);
       await call(server, 'lease/revoke', { ID });
       expect((await call(server, 'kv/range', ALL_KEYS)).kvs ?? []).toEqual([]);
-      // A process that does not know of the revocation is refused once, then requests another lease.
+      // A process that has not noticed the revocation is refused once, then requests another lease.
       await api.check('key 1');
       await vi.waitFor(async () => expect((await api.check('key 1')).verdict).toBe('allow'));
     });
@@ -111,7 +111,7 @@ if (etcdServer() !== undefined) {
       await api.change({ spacing: { every: 20 } });
       const since = performance.now();
       for (let n = 0; n < 5; n++) expect((await api.acquire('k')).verdict).toBe('allow');
-      expect(performance.now() - since).toBeLessThan(12_000); // with the tolerance of an hour it would be 20 s
+      expect(performance.now() - since).toBeLessThan(12_000); // with a tolerance of one hour it would be 20 s
     });
 
     test('names and keys with slashes do not collide', async () => {
@@ -147,7 +147,7 @@ if (etcdServer() !== undefined) {
         await isAvailable();
       }
       const { leases = [] } = await call(server, 'lease/leases');
-      expect(before).toEqual(expect.arrayContaining([...leases])); // one of an earlier test may expire
+      expect(before).toEqual(expect.arrayContaining([...leases])); // a lease of an earlier test may expire
     });
 
     test('a key that is too long is refused, and other keys are not', async () => {

@@ -1,5 +1,5 @@
 /**
- * `etcd({ endpoints })`: one register for each key, swapped by quorum; strict even when a member dies.
+ * `etcd({ endpoints })`: one register per key, swapped by quorum; strict even when a member dies.
  *
  *     import { etcd } from 'sluice/etcd';
  *     const backend = etcd({ endpoints: ['http://etcd-0:2379', 'http://etcd-1:2379', 'http://etcd-2:2379'] });
@@ -27,11 +27,11 @@ import { EtcdHttp } from './transport.ts';
 export interface EtcdOptions extends EtcdConnectionOptions {
   /** Prefix of all keys in etcd. Default `/sluice/limits/`. */
   readonly prefix?: string | undefined;
-  /** How long a call waits for a decision. Default 1 s. */
+  /** The longest time that a call waits for a decision. Default 1 s. */
   readonly deadline?: Duration | undefined;
   /** Spacing and window: how long after it is due a permit may start; permits are further apart by as much. Default: 2 % of `every` or `per`, 5 to 50 ms; from 10 s on 0.5 %, at most `deadline`. */
   readonly startTolerance?: Duration | undefined;
-  /** The decision while there is no quorum. Default `deny`; with `allow` the limit does not hold then. */
+  /** The decision while there is no quorum. Default `deny`. With `allow`, the limit does not hold meanwhile. */
   readonly onUnavailable?: EtcdOnUnavailable | undefined;
 }
 
@@ -52,7 +52,7 @@ export function etcd(options: EtcdOptions, path = 'backend'): RemoteBackendFacto
     create(policy, context) {
       requireShareable(policy);
       const { clock } = context;
-      // A server that hangs leaves time to try each remaining one.
+      // Leaves time to try each remaining server after one that hangs.
       const eachMs = deadlineMs / connection.endpoints.length;
       const http = new EtcdHttp({ ...connection, deadlineMs: eachMs, clock });
       if (policy.traits.concurrencyLimit !== undefined) {
@@ -65,7 +65,7 @@ export function etcd(options: EtcdOptions, path = 'backend'): RemoteBackendFacto
   };
 }
 
-/** What to use instead. */
+/** The recommended alternative for a rule that cannot be shared. */
 const ALTERNATIVES: Readonly<Record<string, string>> = {
   busy: 'a rule that learns from its own calls: keep it in each process',
 };
@@ -94,14 +94,14 @@ function requireShareable(policy: Policy): void {
   }
 }
 
-/** Of a short interval: covers late timers. */
+/** Fraction of a short interval, for late timers. */
 const SHORT_FRACTION = 0.02;
 const SHORT_MIN_MS: Millis = 5;
 const SHORT_MAX_MS: Millis = 50;
-/** Of a long interval: covers a write that waits for a slow disk, at a cost that no caller notices. */
+/** Fraction of a long interval, for a write that waits for a slow disk. */
 const LONG_FRACTION = 0.005;
 
-/** A permit that arrives later is lost, so the tolerance is as long as its cost allows. No permit arrives after the deadline. */
+/** A permit that arrives later is lost, so the tolerance is as long as its cost allows, up to the deadline. */
 function defaultStartToleranceMs({ specs = [] }: Policy, deadlineMs: Millis): Millis {
   const intervals = specs.flatMap(({ kind, params: [first, steps, stepMs] }) => {
     if (kind === 'window') return [(steps + 1) * stepMs];

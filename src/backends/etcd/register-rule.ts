@@ -1,10 +1,10 @@
 /**
- * A rule in the form in which registers hold it: its instants can be moved from clock to clock.
+ * The forms in which registers hold rules: their instants can be converted between clocks.
  *
- *     bucket, lockout   as they are: one instant
- *     spacing           the interval is longer by how much faster a reader's clock may run
- *     window, ramp      on a clock in the register (`elapsed-time.ts`); the window is longer by the same
- *     quota             on the calendar: each process reads its own wall clock, and the register opens each period once
+ *     bucket, lockout   unchanged: one instant
+ *     spacing           the interval is widened by the drift of a reader's clock
+ *     window, ramp      on a clock in the register (`elapsed-time.ts`); the window is widened by the drift
+ *     quota             on the calendar: each process uses its own wall clock; the register starts each period once
  *     all               its rules in these forms
  */
 
@@ -16,15 +16,15 @@ import { spacing } from '../../policies/spacing.ts';
 import { window } from '../../policies/window.ts';
 import { onElapsedTime } from './elapsed-time.ts';
 
-/** The clocks of the writer and of a reader, and the bound between both. */
+/** Drift of the writer's clock, of a reader's clock, and of the bound between both. */
 const DRIFT_FACTOR = 1 + 3 * CLOCK_DRIFT_RATE;
 
-/** How far apart wall clocks of processes may be: a register of a quota outlives its period by as much. */
+/** The largest error between wall clocks: a register of a quota outlives its period by this time. */
 const MAX_CLOCK_ERROR_MS: Millis = 60_000;
 
-/** `startToleranceMs` is added to the interval of a spacing. */
+/** Converts a policy; `startToleranceMs` is added to the interval of a spacing. */
 export function registerRule(policy: Policy, startToleranceMs: Millis): Policy {
-  // Within `all` a permit is deferred to the latest instant at which it may start, which has the tolerance.
+  // Within `all`, a permit is deferred to the latest instant at which it may start, which includes the tolerance.
   if (policy.rules) return all(policy.rules.map((one) => registerRule(one.policy, 0)));
   switch (policy.kind) {
     case 'spacing':
@@ -40,7 +40,7 @@ export function registerRule(policy: Policy, startToleranceMs: Millis): Policy {
   }
 }
 
-/** Kinds of which registers have a form. */
+/** Kinds of rules that registers can hold. */
 export const REGISTER_KINDS = ['bucket', 'spacing', 'window', 'quota', 'ramp', 'lockout'];
 
 function widened({ specs = [] }: Policy, byMs: Millis): Policy {
@@ -64,7 +64,7 @@ function onCalendar(policy: Policy): Policy {
     traits: { ...policy.traits, instants: [] },
     init(state, i, now, freshAt) {
       policy.init(state, i, now, freshAt);
-      policy.update(state, i, { hits: 0 }, now); // a register holds no NaN
+      policy.update(state, i, { hits: 0 }, now); // a register cannot hold NaN
     },
     freshAt: (state, i, isLenient) =>
       policy.freshAt(state, i, isLenient) + (isLenient ? 0 : MAX_CLOCK_ERROR_MS),

@@ -1,5 +1,5 @@
 /**
- * The value of a register: the state of one key on the clock of the process that wrote it, and when it was sent.
+ * The value of a register: the state of one key on the clock of the process that wrote it, and its send time.
  *
  *     { "by": "3f9a…", "at": 1763219283000.5, "numbers": [1763219289000.5] }
  */
@@ -11,16 +11,16 @@ import { isRecord } from '../../core/options.ts';
 
 export interface RegisterValue {
   readonly by: string;
-  /** When it was sent, or a little before. */
+  /** Send time, or slightly earlier. */
   readonly at: Millis;
   readonly numbers: readonly number[];
-  /** Id of the last change of the limit's numbers that converted it. */
+  /** Id of the last limit change that converted it. */
   readonly changeId?: string | undefined;
 }
 
 export const encodeValue = (value: RegisterValue): string => JSON.stringify(value);
 
-/** A value of any other form is foreign and is not overwritten. */
+/** Decodes a value. @throws {UnavailableError} for any other form: it is foreign and must not be overwritten. */
 export function decodeValue(text: string, width: number, key: string): RegisterValue {
   const value = tryParseJson(text);
   if (isRecord(value) && typeof value.by === 'string' && Number.isFinite(value.at)) {

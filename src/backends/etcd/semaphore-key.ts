@@ -1,19 +1,19 @@
 /**
- * Counts the calls in flight of one key over all processes: etcd has an entry for each process with such calls.
+ * Counts the calls in flight of one key over all processes: etcd has an entry for each process with calls in flight.
  *
  *     …/concurrency/sink/3f9a…   5   under a lease of process 3f9a, which ends 10 s after it was requested
  *     …/concurrency/sink/71c0…   2   under a lease of process 71c0
  *
- * An entry is the number of units that its process has in flight, or more. The process writes it before it grants a call, in
- * a transaction which fails if any entry was written since they were added up. So the sum never exceeds the limit. Entries
- * that were deleted or have expired meanwhile only make the sum smaller.
+ * An entry is at least the number of units that its process has in flight. The process writes it before it grants a
+ * call, in a transaction that fails if any entry was written since they were added up. So the sum never exceeds the
+ * limit. Entries that were deleted or have expired meanwhile only reduce the sum.
  *
- * The number is absolute: a write without a reply is corrected by the next one. Each write compares the revision of the
- * entry, so that an earlier one which arrives late changes nothing.
+ * The number is absolute: the next write corrects a write without a reply. Each write compares the revision of the
+ * entry, so an earlier write that arrives late changes nothing.
  *
  * A lease is never kept alive. While calls are in flight, the entry is written again under a new lease, long before its
- * lease ends; those of several keys together (`renewTogether`). A lease that a quorum has granted ends no sooner than it
- * says; a keep-alive only says what one member believes.
+ * lease ends; entries of several keys together (`renewTogether`). A lease granted by a quorum lasts at least as long as
+ * it says; a keep-alive only reflects the view of one member.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -22,35 +22,34 @@ import { ContendedQueue, type OperationHandle, type QueueContext } from './conte
 import type { Lease, LeaseCache } from './leases.ts';
 import { type EntryRenewal, type EntrySet, type EntryStore, NO_REVISION } from './store.ts';
 
-/** An entry that is not written again ends after this long. */
+/** Lifetime of an entry that is not written again. */
 export const ENTRY_TTL_SECONDS = 10;
 const ENTRY_TTL_MS: Millis = ENTRY_TTL_SECONDS * 1000;
 
-/** An entry that ends sooner than this is written again, under a new lease. */
+/** An entry with less time left is written again, under a new lease. */
 const MIN_LEFT_MS: Millis = (ENTRY_TTL_MS * 2) / 3;
 
-/** How often that is looked for. */
+/** Interval of the check for due entries. */
 export const RENEWAL_CHECK_MS: Millis = ENTRY_TTL_MS / 6;
 
-/** Keys that are renewed together: etcd accepts 128 operations in a transaction, of 1.5 MiB. */
+/** The most keys that are renewed together: etcd accepts 128 operations and 1.5 MiB per transaction. */
 export const MAX_RENEWED_TOGETHER = 100;
 const MAX_JOINT_KEY_CHARS = 1000;
 
-/** Calls that one transaction grants, and fencing tokens of one revision. */
+/** The most calls that one transaction grants: the number of fencing tokens of one revision. */
 const MAX_GRANTS = 256;
 
-/** What an operation wants of a key. */
 export interface SemaphoreRequest {
-  /** The units of each call that fits, in order, if so many units are in flight. */
+  /** Returns the units of each call that fits, in order, with `inFlight` units in flight. */
   take(inFlight: number): readonly number[];
 }
 
-/** Calls that were granted, maybe none. */
+/** The granted calls, possibly none. */
 export interface SemaphoreResult {
   readonly costs: readonly number[];
-  /** Units in flight over all processes, those of these calls included. */
+  /** Units in flight over all processes, including these calls. */
   readonly inFlight: number;
-  /** The fencing token of the first call; each further one has the next. */
+  /** The fencing token of the first call; each further call has the next one. */
   readonly token: number;
 }
 
@@ -67,7 +66,7 @@ interface Plan {
     readonly operation: SemaphoreOperation;
     readonly costs: readonly number[];
   }[];
-  /** What the entry must say. */
+  /** The required value of the entry. */
   readonly units: number;
 }
 
@@ -79,19 +78,19 @@ export class SemaphoreKey extends ContendedQueue<SemaphoreOperation> {
   readonly #context: SemaphoreContext;
   /** Units in flight in this process. */
   readonly #held: () => number;
-  /** The entry of this process, as last read. */
+  /** The entry of this process at the last read. */
   #entry = NO_ENTRY;
   #unitsOfOthers = 0;
-  /** Of the store, when the entries were read. */
+  /** The store's revision at which the entries were read. */
   #revision = NO_REVISION;
   /** The last instant at which the known entries were certainly current. */
   #validAt: Millis = -Infinity;
-  /** When the entry ends, on the local clock, or a little sooner; Infinity without one. */
+  /** The end of the entry on the local clock, or slightly earlier; Infinity without an entry. */
   #endsAt: Millis = Infinity;
-  /** True if a write may have happened, or may happen later. */
+  /** True if a write has an unknown outcome: it may have succeeded, or may still arrive. */
   #isInDoubt = false;
 
-  /** `prefix` is that of the key's entries. */
+  /** `prefix` of the key's entries. */
   constructor(prefix: string, held: () => number, context: SemaphoreContext) {
     super(context);
     this.#prefix = prefix;
@@ -100,7 +99,7 @@ export class SemaphoreKey extends ContendedQueue<SemaphoreOperation> {
     this.#context = context;
   }
 
-  /** True if etcd has no entry of this process, and needs none. */
+  /** True if etcd has no entry of this process and needs none. */
   override get isIdle(): boolean {
     return super.isIdle && this.#held() === 0 && this.#entry.units === 0 && !this.#isInDoubt;
   }
@@ -109,12 +108,12 @@ export class SemaphoreKey extends ContendedQueue<SemaphoreOperation> {
     return this.#endsAt;
   }
 
-  /** True if the entry differs from the calls in flight, or has to be written again. */
+  /** True if the entry differs from the calls in flight, or has to be renewed. */
   get isDue(): boolean {
     return this.#isInDoubt || this.#mustWrite(this.#held());
   }
 
-  /** True, once, if the entry has ended: other processes may have the places of its calls. */
+  /** Returns true, once, if the entry has ended: other processes may use the slots of its calls. */
   expire(now: Millis): boolean {
     if (this.#endsAt > now) return false;
     this.#endsAt = Infinity;
@@ -123,7 +122,7 @@ export class SemaphoreKey extends ContendedQueue<SemaphoreOperation> {
     return true;
   }
 
-  /** Takes the key out of use if all it needs is to be renewed; `endRenewal` follows. */
+  /** Takes the key out of use if it only needs a renewal; `endRenewal` follows. */
   beginRenewal(): boolean {
     const { units } = this.#entry;
     const isPlain = units > 0 && units === this.#held() && !this.#isInDoubt;
@@ -135,7 +134,7 @@ export class SemaphoreKey extends ContendedQueue<SemaphoreOperation> {
     return { key: this.#entryKey, revision, text: String(units) };
   }
 
-  /** `revision` is that of the renewed entry; without one it is unknown whether it was renewed. */
+  /** `revision`: that of the renewed entry; undefined if the outcome of the renewal is unknown. */
   endRenewal(revision: string | undefined, endsAt: Millis): void {
     this.#validAt = -Infinity; // the other entries were not read
     if (revision === undefined) this.#isInDoubt = true;
@@ -159,14 +158,14 @@ export class SemaphoreKey extends ContendedQueue<SemaphoreOperation> {
         continue;
       }
       const lease = findLease(this.#context);
-      // A lease request takes time: after it, the batch is decided again.
+      // A lease request takes time, so the batch is decided again after it.
       if (plan.units > 0 && !lease) await requestLease(this.#context);
       else if (await this.#write(plan, lease)) this.#grant(plan);
       else await this.backOffAfter(++lost);
     }
   }
 
-  /** Each operation gets what fits after those before it. */
+  /** Each operation gets the calls that fit after the operations before it. */
   #plan(operations: readonly SemaphoreOperation[]): Plan {
     let units = this.#held();
     let calls = 0;
@@ -186,7 +185,7 @@ export class SemaphoreKey extends ContendedQueue<SemaphoreOperation> {
     return units !== this.#entry.units || (units > 0 && isOld);
   }
 
-  /** Only a grant depends on the entries of other processes. */
+  /** Writes the entry. Only a grant depends on the entries of other processes. */
   async #write({ grants, units }: Plan, lease: Lease | undefined): Promise<boolean> {
     const { store, clock, leases, rtt } = this.#context;
     const sentAt = clock.now();
@@ -199,7 +198,7 @@ export class SemaphoreKey extends ContendedQueue<SemaphoreOperation> {
       unchangedSince: grants.length > 0 ? this.#revision : undefined,
     });
     const swapped = await swapping.catch((error: unknown) => {
-      leases.clear(); // the lease may be gone
+      leases.clear(); // the lease may no longer exist
       this.#validAt = -Infinity;
       throw error;
     });
@@ -214,9 +213,9 @@ export class SemaphoreKey extends ContendedQueue<SemaphoreOperation> {
     return true;
   }
 
-  /** A caller that timed out gets nothing: the entry is then written again, with fewer units. */
+  /** Resolves the grants. A caller that timed out gets none: the entry is then written again, with fewer units. */
   #grant({ grants }: Plan): void {
-    if (this.#context.clock.now() >= this.#endsAt) return; // this process was stalled: its entry has ended
+    if (this.#context.clock.now() >= this.#endsAt) return; // this process was stalled and its entry has ended
     let token = Number(this.#revision) * MAX_GRANTS;
     for (const { operation, costs } of grants) {
       const inFlight = this.#unitsOfOthers + this.#held() + sumOf(costs);
@@ -236,7 +235,7 @@ export class SemaphoreKey extends ContendedQueue<SemaphoreOperation> {
     this.#observe(await store.readEntries(this.#prefix), sentAt);
   }
 
-  /** A reply shows the entries at some time after the request was sent. */
+  /** A reply shows the entries at some time after `sentAt`. */
   #observe({ revision, entries }: EntrySet, sentAt: Millis): void {
     this.#context.onReply();
     let unitsOfOthers = 0;
@@ -254,7 +253,7 @@ export class SemaphoreKey extends ContendedQueue<SemaphoreOperation> {
   }
 }
 
-/** Renews the entries of several keys by one transaction. False if it is not certain that it did. */
+/** Renews the entries of several keys in one transaction. Returns false unless it certainly succeeded. */
 export async function renewTogether(
   keys: readonly SemaphoreKey[],
   context: SemaphoreContext,
@@ -290,7 +289,7 @@ const requestLease = (context: SemaphoreContext): Promise<void> =>
 
 const sumOf = (costs: readonly number[]): number => costs.reduce((sum, cost) => sum + cost, 0);
 
-/** A value of any other form is foreign and is not overwritten. */
+/** Parses an entry. @throws {UnavailableError} for any other form: it is foreign and must not be overwritten. */
 function unitsIn(text: string, key: string): number {
   if (/^[1-9]\d{0,15}$/.test(text)) return Number(text);
   throw new UnavailableError(`the entry ${key}`, 'it holds a foreign value');

@@ -62,7 +62,7 @@ describe.skipIf(etcdServer() === undefined)('concurrency limit in etcd', () => {
     const { kvs = [] } = await etcdCall(server, 'kv/range', ALL_KEYS);
     await etcdCall(server, 'lease/revoke', { ID: kvs[0].lease });
     expect((await other.inspect('sink'))?.inFlight).toBe(0);
-    await api.tryAcquire('sink'); // may be refused: its lease is gone
+    await api.tryAcquire('sink'); // may be refused, because its lease is gone
     await vi.waitFor(async () => expect((await other.tryAcquire('sink', 2)).verdict).toBe('deny'));
     await vi.waitFor(async () => expect((await api.inspect('sink'))?.inFlight).toBe(2), 8000);
   });

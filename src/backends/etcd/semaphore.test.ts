@@ -45,7 +45,7 @@ interface SimulatedProcess {
   readonly process: FreezableProcess;
   readonly api: RemoteLimiter;
   readonly permits: Set<Permit>;
-  /** While it is frozen for longer than a lease, or dead, other processes may get its places. */
+  /** While it is frozen for longer than a lease, or dead, other processes may use its slots. */
   mayBeLost: boolean;
 }
 
@@ -160,10 +160,10 @@ describe('etcd semaphore on faulty entries', () => {
       ),
       { numRuns: 16 },
     );
-    expect(sums.granted).toBeGreaterThan(200); // otherwise the property proves little,
+    expect(sums.granted).toBeGreaterThan(200); // otherwise the property proves little
     expect(sums.refused).toBeGreaterThan(100);
-    expect(sums.aborted).toBeGreaterThan(0); // as without lost permits
-    expect(sums.unacknowledged).toBeGreaterThan(20); // and without writes of unknown outcome
+    expect(sums.aborted).toBeGreaterThan(0); // without lost permits, too
+    expect(sums.unacknowledged).toBeGreaterThan(20); // without unknown outcomes, too
   });
 
   /** Limiters of several processes on a good network, whose connections can be cut. */
@@ -210,7 +210,7 @@ describe('etcd semaphore on faulty entries', () => {
       });
       return { process, state, api };
     };
-    /** What a call returns after some time. */
+    /** The result of a call after `ms` of virtual time. */
     const soon = async <T>(call: Promise<T>, ms = 40): Promise<T> => {
       await advance(world, ms);
       return call;
@@ -226,7 +226,7 @@ describe('etcd semaphore on faulty entries', () => {
     expect(permit.signal.aborted).toBe(false);
     expect((await soon(b.api.tryAcquire('sink'))).verdict).toBe('deny');
     a.state.isCut = true;
-    await advance(world, TTL_MS / 2 - 100); // it was renewed within the half before
+    await advance(world, TTL_MS / 2 - 100); // it was renewed at most half a lease ago
     expect(permit.signal.aborted).toBe(false);
     await advance(world, TTL_MS / 2 + 100);
     expect(permit.signal.aborted).toBe(true);
@@ -275,7 +275,7 @@ describe('etcd semaphore on faulty entries', () => {
     await soon(frozen.api.inspect('sink'));
     const acquiring = frozen.api.tryAcquire('sink');
     while (frozen.state.writes === 0) await advance(world, 1, 1);
-    frozen.process.freeze(TTL_MS + 2000); // the write is on its way
+    frozen.process.freeze(TTL_MS + 2000); // freezes while the write is in flight
     await advance(world, TTL_MS + 1500);
     const permit = await soon(permitOf(other.api.tryAcquire('sink')));
     expect((await soon(acquiring, 1000)).verdict).toBe('deny');

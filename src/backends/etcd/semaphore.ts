@@ -1,15 +1,15 @@
 /**
  * Distributed semaphore: a concurrency limit over the whole fleet, decided by transactions in etcd (`semaphore-key.ts`).
  *
- * Strict: at any instant, the permits that are neither settled nor lost have at most `concurrency` units, over all processes.
- * A process that dies, or has no contact for the time of a lease, loses its permits. It hears of it by `onLost`; its calls
- * may still run, and only the resource can refuse them, by their fencing tokens.
+ * Strict: at any instant, the permits that are neither settled nor lost have at most `concurrency` units, over all
+ * processes. A process that dies, or has no contact for the time of a lease, loses its permits. `onLost` tells it; its
+ * calls may still run, and only the resource can reject them, by their fencing tokens.
  *
  *     check ──▶ entry of this process written by quorum ──▶ permit ──▶ settled: entry written again, with fewer units
  *                                    └── renewed while calls are in flight
  *
- * A release that etcd does not get is repeated when it is available again. Calls that run through an outage are registered
- * again, those that `onUnavailable: 'allow'` admitted included.
+ * A release that etcd does not receive is repeated when etcd is available again. Calls that run through an outage are
+ * registered again, including calls that `onUnavailable: 'allow'` admitted.
  */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
@@ -53,17 +53,17 @@ export interface SemaphoreOptions {
   readonly onUnavailable: EtcdOnUnavailable;
 }
 
-/** Calls that were granted, and the units in flight with them. */
+/** Granted calls, and the units in flight including them. */
 interface Granted {
   readonly leaseIds: readonly string[];
   readonly units: number;
   readonly inFlight: number;
 }
 
-/** The id of a call without units: it has no lease. */
+/** Lease id of a call without units, which has no lease. */
 const NO_LEASE = '';
 
-/** Reads, and writes the entry if it has to be. */
+/** Reads the entries, and writes the own entry if it is due. */
 const TAKE_NOTHING: SemaphoreRequest['take'] = () => [];
 
 export class SemaphoreBackend implements RemoteBackend {
@@ -95,7 +95,7 @@ export class SemaphoreBackend implements RemoteBackend {
     this.#keyContext = {
       ...{ clock, random, store, rtt, inFlightLimit: new InFlightLimit() },
       leases: new LeaseCache(store, clock, rtt),
-      // Never from a seeded source: two processes with one id would write one entry.
+      // Never seeded: two processes with one id would write one entry.
       processId: randomId(cryptoRandom),
       onReply: () => this.#operations.onReply(),
       onFailure: (error: unknown) => this.#operations.onFailure(error),
@@ -103,7 +103,7 @@ export class SemaphoreBackend implements RemoteBackend {
     this.#operations = new Operations({
       ...options,
       clock,
-      probe: () => store.readEntries(`${limitPrefix}%/`), // of no key: its percent sign would be encoded
+      probe: () => store.readEntries(`${limitPrefix}%/`), // matches no key: a percent sign in a key would be encoded
       onAvailability: (isAvailable, why) => {
         if (isAvailable) this.#writeDue();
         context.onAvailability(isAvailable, why);
@@ -160,7 +160,7 @@ export class SemaphoreBackend implements RemoteBackend {
     return this.#undecided(key, 1).decision.verdict === 'allow' ? 1 : 0;
   }
 
-  /** A lease that is not renewed expires by itself: it needs no confirmation. */
+  /** A lease that is not renewed expires: it needs no confirmation. */
   reserve(key: string, cost: number): Promise<RemoteDecision> {
     return this.checkNow(key, cost);
   }
@@ -185,11 +185,11 @@ export class SemaphoreBackend implements RemoteBackend {
     const at = this.#clock.now();
     const state = new Float64Array(this.#policy.width);
     this.#policy.init(state, 0, at);
-    this.#policy.check(state, 0, Math.min(read.inFlight, this.#most), at); // more are in flight after an outage
+    this.#policy.check(state, 0, Math.min(read.inFlight, this.#most), at); // an outage may have admitted more
     return { state, at };
   }
 
-  /** Entries do not depend on the limit: with a lower one, calls in flight stay, and later ones wait for them. */
+  /** Entries do not depend on the limit. After a decrease, calls in flight stay and later calls wait for them. */
   prepareChange(policy: Policy): (() => Promise<void>) | undefined {
     if (!converterBetween(this.#policy, policy)) return undefined;
     return async () => {
@@ -208,7 +208,7 @@ export class SemaphoreBackend implements RemoteBackend {
     this.#store.close();
   }
 
-  /** First come first served: none is granted after one that does not fit. */
+  /** Decides first come first served: after a call that does not fit, none is granted. */
   #takeInOrder(costs: readonly number[]): SemaphoreRequest['take'] {
     return (inFlight) => {
       let free = this.#most - inFlight;
@@ -221,14 +221,14 @@ export class SemaphoreBackend implements RemoteBackend {
     };
   }
 
-  /** Undefined if there is no decision in time. */
+  /** Resolves with undefined if there is no decision in time. */
   #request(key: string, take: SemaphoreRequest['take']): Promise<Granted | undefined> {
     if (!this.#isClosed) this.#cancelTimer ??= this.#scheduleTimer();
     const accept = (result: unknown): Granted => this.#accept(key, result as SemaphoreResult);
     return this.#operations.run(key, { take }, accept).catch(() => undefined);
   }
 
-  /** A limiter that was closed meanwhile takes nothing. */
+  /** Tracks granted calls; a limiter that was closed meanwhile takes none. */
   #accept(key: string, { costs, inFlight, token }: SemaphoreResult): Granted {
     if (this.#isClosed) return { leaseIds: [], units: 0, inFlight };
     const leaseIds = costs.map((cost, n) => this.#track(key, cost, token + n));
@@ -242,7 +242,7 @@ export class SemaphoreBackend implements RemoteBackend {
     return leaseId;
   }
 
-  /** A call that the fallback allows is registered when etcd is available again. */
+  /** Decides by the fallback. An allowed call is registered when etcd is available again. */
   #undecided(key: string, cost: number): RemoteDecision {
     if (cost > this.#most) return { decision: this.#refuse(cost), decidedAt: this.#clock.now() };
     const undecided = this.#operations.undecided(key);
@@ -258,7 +258,7 @@ export class SemaphoreBackend implements RemoteBackend {
     return deny(cost > this.#most ? NEVER : WHEN_SETTLED);
   }
 
-  /** Renews the entries of this process, and tells the holders of those that have ended. */
+  /** Renews the entries of this process, and tells the holders of entries that have ended. */
   #scheduleTimer(): () => void {
     let at = this.#clock.now() + RENEWAL_CHECK_MS;
     for (const queue of this.#operations.queues.values()) at = Math.min(at, queue.endsAt);
@@ -274,7 +274,7 @@ export class SemaphoreBackend implements RemoteBackend {
     return schedule(this.#clock, at, onTimer, false);
   }
 
-  /** Entries that are old, or do not say what is in flight. */
+  /** Writes entries that are old or differ from the calls in flight. */
   #writeDue(): void {
     const due = [...this.#operations.queues].filter(([, queue]) => queue.isDue);
     const together = new Map(due.length > 1 ? due.filter(([, queue]) => queue.beginRenewal()) : []);
@@ -282,7 +282,7 @@ export class SemaphoreBackend implements RemoteBackend {
     for (const page of pagesOf([...together], MAX_RENEWED_TOGETHER)) void this.#renew(page);
   }
 
-  /** One by one if a key was written meanwhile, or the reply was lost. */
+  /** Renews a page together; one by one if a key was written meanwhile or the reply was lost. */
   async #renew(page: readonly (readonly [string, SemaphoreKey])[]): Promise<void> {
     const queues = page.map(([, queue]) => queue);
     if (await renewTogether(queues, this.#keyContext)) return;
@@ -295,5 +295,5 @@ function pagesOf<T>(items: readonly T[], size: number): T[][] {
   return starts.map((start) => items.slice(start, start + size));
 }
 
-/** A part of a name in etcd without a slash: the entries of one key are those under it and a slash. */
+/** A part of an etcd name without slashes: a key's entries are under this part and a slash. */
 const segmentOf = (key: string): string => key.replace(/[%/]/g, encodeURIComponent);

@@ -8,7 +8,7 @@ import { EtcdHttp } from './transport.ts';
 describe('etcd transport with credentials', () => {
   let server: Server;
   let http: EtcdHttp;
-  /** Number of logins; tokens are numbered by it, and only the last is valid. */
+  /** Number of logins; tokens are numbered by it, and only the last one is valid. */
   let logins = 0;
   /** The response to an expired token. */
   let expired: readonly [number, object];
@@ -49,7 +49,7 @@ describe('etcd transport with credentials', () => {
   ] as const)('logs in once more when the token has expired: status %i', async (...response) => {
     expired = response;
     await http.post('/v3/kv/range', {});
-    logins++; // e.g. after a restart of the server
+    logins++; // such as after a restart of the server
     await postMany();
     expect(logins).toBe(3);
   });

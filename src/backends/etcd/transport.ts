@@ -1,8 +1,8 @@
 /**
  * HTTP transport to etcd through its JSON gateway.
  *
- * The first of several servers is used until it fails, then the next. Each request has a deadline. With credentials, it
- * logs in for a token, and again when the token has expired.
+ * The first of several servers is used until it fails, then the next. Each request has a deadline. With credentials,
+ * the transport logs in for a token, and again when the token has expired.
  */
 
 import type { Clock, Millis } from '../../core/clock.ts';
@@ -11,7 +11,7 @@ import { tryParseJson } from '../../core/json.ts';
 import { isRecord } from '../../core/options.ts';
 import { HttpClient } from '../connections/http-client.ts';
 
-/** As in `node:tls`. */
+/** TLS options as in `node:tls`. */
 export interface EtcdTls {
   readonly ca?: string | Buffer;
   readonly cert?: string | Buffer;
@@ -20,7 +20,7 @@ export interface EtcdTls {
 
 export interface EtcdHttpOptions {
   readonly endpoints: readonly URL[];
-  /** For each server that is tried. */
+  /** Deadline for each server that is tried. */
   readonly deadlineMs: Millis;
   readonly clock: Clock;
   readonly auth: { readonly name: string; readonly password: string } | undefined;
@@ -32,11 +32,11 @@ interface EtcdResponse {
   readonly body: Record<string, unknown>;
 }
 
-/** More than etcd stores under a key. */
+/** Larger than any value that etcd stores. */
 const MAX_BODY_BYTES = 4 * 1024 * 1024;
 
 const UNAUTHORIZED = 401;
-/** From here on the server failed, and another may succeed. */
+/** First status of a server failure, where another server may succeed. */
 const SERVER_ERROR = 500;
 
 export class EtcdHttp {
@@ -53,7 +53,7 @@ export class EtcdHttp {
     this.#client = new HttpClient({ ...options, maxBytes: MAX_BODY_BYTES });
   }
 
-  /** Rejects with etcd's error. `onDoubt` is called for each server that failed: it may have executed the request. */
+  /** Rejects with etcd's error. `onDoubt` is called for each failed server, which may have executed the request. */
   async post(path: string, body: object, onDoubt = () => {}): Promise<Record<string, unknown>> {
     const { auth } = this.#options;
     for (let isRetry = false; ; isRetry = true) {
@@ -61,7 +61,7 @@ export class EtcdHttp {
       const token = this.#token;
       const response = await this.#send('POST', path, body, onDoubt);
       if (!auth || isRetry || !isTokenExpired(response)) return bodyOrThrow(response);
-      if (this.#token === token) this.#token = undefined; // unless a concurrent call has a new one
+      if (this.#token === token) this.#token = undefined; // unless a concurrent call has replaced it
     }
   }
 
@@ -74,7 +74,7 @@ export class EtcdHttp {
     this.#client.close();
   }
 
-  /** Concurrent calls share one login: etcd takes 100 ms to verify a password, and longer for many. */
+  /** Logs in. Concurrent calls share one login: etcd takes 100 ms to verify a password, and longer for many. */
   #logIn(auth: object): Promise<void> {
     this.#pendingLogin ??= this.#requestToken(auth).finally(() => {
       this.#pendingLogin = undefined;
@@ -87,7 +87,7 @@ export class EtcdHttp {
     this.#token = String(token);
   }
 
-  /** Tries each server at most once, beginning with the last one that answered. */
+  /** Tries each server at most once, starting with the last one that replied. */
   async #send(method: string, path: string, body?: object, onDoubt = () => {}) {
     const { endpoints } = this.#options;
     for (let attempt = 1; ; attempt++) {
@@ -97,7 +97,7 @@ export class EtcdHttp {
         return await this.#sendTo(new URL(path, endpoint), method, body);
       } catch (error) {
         onDoubt();
-        if (this.#endpointIndex === index) this.#endpointIndex++; // unless a concurrent call moved on already
+        if (this.#endpointIndex === index) this.#endpointIndex++; // unless a concurrent call has already switched
         if (attempt < endpoints.length) continue;
         throw new UnavailableError(`etcd at ${endpoint.host}`, errorMessageOf(error));
       }
@@ -115,7 +115,7 @@ export class EtcdHttp {
     const date = Date.parse(response.headers.date ?? '');
     if (Number.isFinite(date)) this.onServerDate(date, sentAt, response.receivedAt);
     const parsed = { status: response.status, body: parseBody(response.text) };
-    if (parsed.status >= SERVER_ERROR) throw new Error(responseErrorOf(parsed)); // e.g. without a leader
+    if (parsed.status >= SERVER_ERROR) throw new Error(responseErrorOf(parsed)); // such as without a leader
     return parsed;
   }
 }
@@ -131,14 +131,14 @@ function bodyOrThrow(response: EtcdResponse): Record<string, unknown> {
   throw new UnavailableError('etcd', responseErrorOf(response));
 }
 
-/** A signed token (JWT) also expires when users or roles have changed since. */
+/** Whether the token is invalid: a signed token (JWT) also expires when users or roles have changed since. */
 const isTokenExpired = ({ status, body }: EtcdResponse): boolean =>
   status === UNAUTHORIZED || /auth store is old/.test(String(body.message ?? body.error));
 
 const responseErrorOf = ({ status, body }: EtcdResponse): string =>
   `status ${status}: ${String(body.message ?? body.error)}`;
 
-/** The gateway takes keys and values in base64. */
+/** Encodes a text: the gateway takes keys and values in base64. */
 export const toBase64 = (text: string): string => Buffer.from(text).toString('base64');
 
 export const fromBase64 = (value: unknown): string =>

@@ -1,8 +1,8 @@
 /**
  * Groups: this process decides, from its group's bucket, and borrows from other groups when the bucket is low.
  *
- * Wraps the backend that holds the group's bucket: this process's own, or a fleet's. No decision waits for a loan:
- * borrowed tokens are available to the next calls, and to waiting ones.
+ * Wraps the backend that holds the group's bucket: this process's own bucket, or a fleet's. No decision waits for a
+ * loan: borrowed tokens are available to later calls and to waiting ones.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -36,7 +36,7 @@ export class GroupsBackend extends DelegatingBackend {
     return decision;
   }
 
-  /** Unknown: other groups may lend. */
+  /** Unknown, because other groups may lend. */
   override timeToGrantMs(): Millis {
     return 0;
   }
@@ -47,12 +47,12 @@ export class GroupsBackend extends DelegatingBackend {
     return taken;
   }
 
-  /** Only with the same rule: the state is of a part of the limit, whose fraction may have been another. */
+  /** Restores only a snapshot of an unchanged rule: the group's fraction of another limit may have differed. */
   override restore(snapshot: TableSnapshot, from?: Policy): boolean {
     return from === undefined && super.restore(snapshot);
   }
 
-  /** The group has the same fraction of the new limit. */
+  /** The group keeps its fraction for the new limit. */
   prepareChange(policy: Policy): (() => void) | undefined {
     const bucket = this.#group.allot(policy, this.#bucket);
     const change = this.inner.prepareChange?.(bucket.policy);

@@ -5,14 +5,14 @@
  *                      ▲                                         │
  *                      └────────── borrowed tokens ◀─────────────┘
  *
- * The demand is what was requested while the bucket was low: each process of a group covers its own calls. A lender that
- * gave nothing, or failed, gets the next request after an exponential back-off. The demand is divided among lenders with surplus.
- * While all are unavailable, the group uses its own fraction of the limit.
+ * The demand is the number of tokens requested while the bucket was low: each process of a group covers its own calls.
+ * A lender that granted nothing, or failed, gets the next request after exponential back-off. The demand is divided
+ * among lenders with surplus. While all are unavailable, the group uses its own fraction of the limit.
  *
- * Tokens in flight were taken at the lender, and count only if they arrive within the deadline. They fill a bucket only up
- * to the reserve level, above which other groups borrow, so nothing is borrowed twice. So all buckets and all tokens in
- * flight never hold more than all bursts plus one deadline of refill, whatever is lost, late or cut off. The overshoot
- * is bounded:
+ * Tokens in flight were taken at the lender, and count only if they arrive within the deadline. They fill a bucket only
+ * up to the reserve level, above which other groups borrow, so nothing is borrowed twice. So all buckets and all tokens
+ * in flight together never hold more than all bursts plus one deadline of refill, with any loss, delay or partition.
+ * The overshoot is bounded:
  *
  *     calls allowed in any span ≤ burst + rate × (span + deadline)
  */
@@ -25,16 +25,16 @@ import { type BorrowRequest, type GroupTransport, MAX_BORROW_REQUESTS } from './
 
 /** Time to collect demand before the next request to a lender. */
 const BATCH_WINDOW_MS: Millis = 20;
-/** Requests in flight to one lender. Several, as a small bucket of the lender overflows while one is in flight. */
+/** The most requests in flight to one lender. Several, because a lender's small bucket overflows during one request. */
 const MAX_REQUESTS_IN_FLIGHT = 8;
 /** Back-off after a lender without surplus. */
 const INITIAL_BACKOFF_MS: Millis = 50;
 const MAX_BACKOFF_MS: Millis = 1000;
 
-/** One lender as this process sees it. */
+/** This process's view of one lender. */
 export interface LenderView {
   readonly group: string;
-  /** Tokens that arrived from it in time. */
+  /** Tokens of this lender that arrived in time. */
   readonly borrowed: number;
   readonly requests: number;
   readonly failures: number;
@@ -50,7 +50,7 @@ interface PendingDemand {
 
 export type Borrower = ReturnType<typeof createBorrower>;
 
-/** Borrows from one other group. A loan that takes longer than `deadlineMs` is lost. */
+/** Borrows from one other group. A loan that arrives after `deadlineMs` is lost. */
 export function createBorrower(
   group: string,
   transport: GroupTransport,
@@ -85,7 +85,7 @@ export function createBorrower(
     const requests: BorrowRequest[] = sent.map(({ limit, key, tokens }) => ({
       limit: limit.name,
       key,
-      tokens: Math.ceil(Math.min(tokens, limit.reserveLevel)), // more would not fit
+      tokens: Math.ceil(Math.min(tokens, limit.reserveLevel)), // more tokens would not fit
     }));
     inFlight++;
     counts.requests++;
@@ -102,11 +102,11 @@ export function createBorrower(
     scheduleRequest();
   };
 
-  /** For any transport: one that never replies must not count as in flight, and a late reply is a failure. */
+  /** For any transport: a request without a reply must not stay in flight, and a late reply is a failure. */
   const replyInTime = async <T>(reply: Promise<T>): Promise<T> => {
     const deadlineAt = clock.now() + deadlineMs;
     const isDone = await completesWithin(clock, deadlineMs, reply, false);
-    if (isDone && clock.now() <= deadlineAt) return reply; // a suspended process sees both at once
+    if (isDone && clock.now() <= deadlineAt) return reply; // a suspended process gets the reply and the timer at once
     throw new Error(lateReplyMessage(deadlineMs));
   };
 
@@ -136,7 +136,7 @@ export function createBorrower(
   };
 }
 
-/** A lender's reply is untrusted: whole tokens, at most as many as requested. */
+/** Validates a lender's reply, which is untrusted: whole tokens, at most as many as requested. */
 const clampGrants = (reply: readonly unknown[], requests: readonly BorrowRequest[]): number[] =>
   requests.map(({ tokens }, n) => {
     const granted = reply[n];

@@ -22,16 +22,16 @@ import type { GroupTransport } from './transport.ts';
 export interface GroupsConfig {
   readonly options: ResolvedGroupsOptions;
   readonly http: HttpTransportOptions;
-  /** Where other groups borrow from this daemon. */
+  /** Addresses at which other groups borrow from this daemon. */
   readonly listen: readonly ListenAddress[];
-  /** Creates limits to validate them; it has no transport. */
+  /** Creates limits only to validate them; it has no transport. */
   readonly dryRunGroup: Group;
 }
 
-/** Reads the section. Its values may be secret, so no message shows them. */
+/** Reads the section. Its values may be secret, so errors omit them. */
 export function readGroupsConfig(value: unknown, path: string): GroupsConfig {
   const fields = secretSection(path, value, 'an object with `self` and `groups`');
-  // While a reload replaces a limit, the old and the new one exist at the same time.
+  // During a reload, the old and the new version of a limit exist at the same time.
   const options = { ...readGroupsOptions(fields), inDaemon: true };
   for (const name of options.groups.keys()) {
     fields.tryRead(() => requireValidName(name, `${fields.pathOf('groups')}.${name}`));

@@ -1,7 +1,7 @@
 /**
- * The groups backend in a daemon: a limit is decided by its group's fraction, and by what the group borrows from others.
+ * The groups backend in a daemon: decides a limit by its group's fraction and the tokens borrowed from other groups.
  *
- * It waits for no other group. An unavailable group is logged; until it is back, this group has only its own fraction.
+ * It never waits for another group. An unavailable group is logged; meanwhile this group has only its fraction.
  */
 
 import { type Millis, schedule } from '../../core/clock.ts';
@@ -58,7 +58,7 @@ function runGroups(
 ): RunningBackend {
   const transport = new HttpGroupTransport(http);
   const group = new Group(options, transport, clock);
-  /** Never listens itself: the daemon hands it connections. */
+  /** A server that does not listen: the daemon passes connections to it. */
   const lending = createLendingServer(http, (requests) => group.lend(requests));
   const { server } = lending;
   server.emit('listening'); // starts Node's check for slow connections

@@ -1,14 +1,14 @@
 import { ConfigError } from '../../core/errors.ts';
 
 export interface GroupWeight {
-  /** Relative to the weights of the other groups. */
+  /** Weight relative to those of the other groups. */
   readonly weight: number;
   /** Guaranteed fraction of the limit, from 0 to 1. */
   readonly min: number;
 }
 
 /**
- * Fractions by weight that add up to 1. A group below its `min` gets its `min`; the rest is divided by weight.
+ * Fractions by weight that add up to 1. A group below its `min` gets its `min`; the remainder is divided by weight.
  *
  * @throws {ConfigError} if the `min` of all groups add up to more than 1.
  */

@@ -20,8 +20,8 @@ export interface ResolvedGroupsOptions {
   readonly reserve: number;
   readonly deadlineMs: Millis;
   /**
-   * True in a daemon: its limits have names, a reload replaces a limit by one of the same name, and errors name fields of
-   * its configuration.
+   * True in a daemon: its limits have names, a reload replaces a limit by one with an equal name, and errors name
+   * fields of its configuration.
    */
   readonly inDaemon?: boolean;
 }
@@ -37,7 +37,7 @@ export interface GroupsView {
   readonly others: readonly LenderView[];
 }
 
-/** What a bucket keeps of its context when the limit gets other numbers. */
+/** The part of the context that a bucket keeps when the limit gets other numbers. */
 type AllotContext = Pick<GroupBucket, 'name' | 'hasExplicitName' | 'onCapacity'>;
 
 export class Group {
@@ -57,7 +57,7 @@ export class Group {
     this.#borrowers = lenders.map((name) => createBorrower(name, transport, clock, deadlineMs));
   }
 
-  /** A factory for limits whose bucket is held by `inner`; by default, by this process. */
+  /** Creates a factory for limits whose bucket `inner` holds; by default, this process holds it. */
   createFactory(inner?: AnyBackendFactory): AnyBackendFactory {
     return inner?.isRemote ? this.#createRemoteFactory(inner) : this.createLocalFactory(inner);
   }
@@ -87,9 +87,9 @@ export class Group {
   }
 
   /**
-   * Grants per request: tokens above the reserve level, taken before the reply. So an idle group lends, and a busy one has no
-   * surplus. A group that becomes busy has its reserve at once, and from then on all that is refilled. Rejects with a
-   * ConfigError if a request is invalid.
+   * Grants per request: tokens above the reserve level, taken before the reply. An idle group lends; a busy group has
+   * no surplus. A group that becomes busy has its reserve at once, and all later refill. Rejects with a ConfigError if
+   * a request is invalid.
    */
   async lend(requests: readonly BorrowRequest[]): Promise<number[]> {
     if (!Array.isArray(requests) || !requests.every(isBorrowRequest)) {
@@ -125,7 +125,7 @@ export class Group {
       : new ConfigError('bucket', 'redis(client), etcd(...) or peers(...)', reason);
   }
 
-  /** Lets other groups borrow from the limit; returns a function that ends this. */
+  /** Lets other groups borrow from the limit; the returned function ends this. */
   register(limit: GroupLimit): () => void {
     const { name } = limit;
     if (this.#limits.has(name) && !this.#options.inDaemon) {
@@ -138,8 +138,8 @@ export class Group {
   }
 
   /**
-   * Calls for so many tokens met a bucket that is low. The demand is divided by the number of lenders with surplus; the
-   * others get the same request, later.
+   * Records calls for `tokens` that met a low bucket. The demand is divided by the number of lenders with surplus;
+   * other lenders get the same request later.
    */
   recordDemand(limit: GroupLimit, key: string, tokens: number): void {
     const withSurplus = this.#borrowers.filter((borrower) => borrower.hasSurplus()).length;
@@ -150,7 +150,7 @@ export class Group {
   /** The group's part of a limit: a rule of the same kind. */
   allot(policy: Policy, context: AllotContext): GroupBucket {
     const { name, hasExplicitName, onCapacity } = context;
-    // The default name is that of the rule: unnamed limits of two groups would borrow from each other.
+    // The default name is the rule's kind: unnamed limits of two groups would borrow from each other.
     if (hasExplicitName === false && !this.#options.inDaemon)
       throw new ConfigError('name', 'a name that all groups use for the limit', undefined);
     const part = partOf(policy, { ...this.#options, fraction: this.#fraction });

@@ -4,8 +4,8 @@
  *     POST /borrow   authorization: Bearer KEY    {"requests": [["api", "alice", 12], …]}
  *     200            {"grants": [8, …]}
  *
- * An address may be a load balancer: every process of a group lends from the same bucket. With several addresses, a failed
- * request moves on to the next one.
+ * An address may be a load balancer: all processes of a group lend from one bucket. With several addresses, a failed
+ * request switches to the next one.
  */
 
 import { createHash, timingSafeEqual } from 'node:crypto';
@@ -30,7 +30,7 @@ export interface HttpTransportOptions {
   readonly deadlineMs: Millis;
 }
 
-/** `MAX_BORROW_REQUESTS` with long keys. */
+/** Large enough for `MAX_BORROW_REQUESTS` with long keys. */
 const MAX_BODY_BYTES = 1_000_000;
 
 export const BORROW_PATH = '/borrow';
@@ -38,7 +38,7 @@ export const BORROW_PATH = '/borrow';
 export class HttpGroupTransport implements GroupTransport {
   readonly #options: HttpTransportOptions;
   readonly #client: HttpClient;
-  /** By group: the address in use. */
+  /** Index of the address in use, by group. */
   readonly #addressIndexes = new Map<string, number>();
 
   constructor(options: HttpTransportOptions) {
@@ -79,7 +79,7 @@ export class HttpGroupTransport implements GroupTransport {
   }
 }
 
-/** The requests that fit into one body, and their indexes. A key that is too long is left out and does not block the rest. */
+/** Packs the requests that fit into one body, with their indexes. A key that is too long is skipped. */
 function packRequests(requests: readonly BorrowRequest[]) {
   const packed: number[] = [];
   const rows: string[] = [];
@@ -104,20 +104,20 @@ function parseGrants(text: string): readonly number[] {
 
 type LendHandler = (requests: readonly BorrowRequest[]) => Promise<readonly number[]>;
 
-/** Connections on which no request had the key yet. Beyond this, the oldest one is closed. */
+/** The most connections without an authorized request. Beyond it, the oldest is closed. */
 const MAX_UNAUTHENTICATED = 256;
 
-/** How often connections are checked for requests that take too long. */
+/** Interval of the check for requests that take too long. */
 const CHECK_INTERVAL_MS: Millis = 500;
 
 export interface LendingServer {
-  /** It does not listen yet. */
+  /** A server that does not listen yet. */
   readonly server: http.Server;
-  /** Closes the oldest connection without the key; false if there is none. */
+  /** Closes the oldest connection without an authorized request; false if there is none. */
   closeUnauthenticated(): boolean;
 }
 
-/** A server that lends to other groups. A connection belongs to a group once a request had the key. */
+/** Creates a server that lends to other groups. A connection is trusted after a request with the key. */
 export function createLendingServer(
   { key, deadlineMs }: Pick<HttpTransportOptions, 'key' | 'deadlineMs'>,
   lend: LendHandler,
@@ -159,11 +159,11 @@ export function createLendingServer(
     return { status: 200, body: { grants: await lend(requests) } };
   };
   server.requestTimeout = Math.max(1000, deadlineMs * 2);
-  server.headersTimeout = server.requestTimeout; // also for a connection that sends nothing
+  server.headersTimeout = server.requestTimeout; // also limits connections that send nothing
   return { server, closeUnauthenticated };
 }
 
-/** Starts to lend. Rejects if the port cannot be bound. */
+/** Starts the lending server. Rejects if the port cannot be bound. */
 export async function startLendingServer(
   options: HttpTransportOptions,
   { port, host }: HostPort,
@@ -174,7 +174,7 @@ export async function startLendingServer(
     server.once('error', reject);
     server.listen(port, host, resolve);
   });
-  server.on('error', () => {}); // a connection was not accepted: the borrower tries again
+  server.on('error', () => {}); // a connection was not accepted: the borrower retries
   server.unref();
   const { address: boundHost, port: boundPort } = server.address() as AddressInfo;
   return {

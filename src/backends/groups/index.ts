@@ -1,5 +1,3 @@
-/** `sluice/groups`: one limit over distant regions. */
-
 export type { LenderView } from './borrower.ts';
 export type { GroupsView } from './group.ts';
 export {

@@ -1,5 +1,5 @@
 /**
- * One limit's bucket in this process's group: what other groups may borrow from it, and when it borrows itself.
+ * One limit's bucket in this process's group: the tokens that other groups may borrow, and when it borrows itself.
  *
  *          burst ┤▒▒▒▒▒▒▒▒  surplus: other groups may borrow it
  *                │▒▒▒▒▒▒▒▒
@@ -7,7 +7,7 @@
  *                │████████
  *              0 ┴────────
  *
- * One level serves both, so that nothing is borrowed twice: tokens above it were refilled here.
+ * One level serves both, so nothing is borrowed twice: tokens above it were refilled here.
  */
 
 import { type Decision, NEVER } from '../../core/decision.ts';
@@ -17,16 +17,16 @@ import type { Group } from './group.ts';
 export interface GroupBucket {
   readonly policy: Policy;
   readonly name: string;
-  /** False if the name is that of the rule. */
+  /** False if the name is the rule's kind. */
   readonly hasExplicitName?: boolean | undefined;
   /** Refill rate: the group's fraction of the limit's rate. */
   readonly perMs: number;
   readonly burst: number;
   /** The level of the burst that is reserved for the group's own calls. */
   readonly reserveLevel: number;
-  /** True if nothing of it can be borrowed: the group has its fraction, and no more. */
+  /** True if nothing can be borrowed: the group has only its own fraction. */
   readonly isFixed?: boolean;
-  /** Called after tokens were borrowed for a key: waiting calls may try again. */
+  /** Called after tokens were borrowed for a key: waiting calls may retry. */
   readonly onCapacity?: ((key: string) => void) | undefined;
 }
 
@@ -39,7 +39,7 @@ interface TokenStore {
 
 export type GroupHandle = Pick<Group, 'register' | 'recordDemand' | 'allot'>;
 
-/** A bucket below this fraction of the reserve level is low. A lender is near the level, and could not store what it borrows. */
+/** A bucket below this fraction of the reserve level is low. Lenders are near the level and could not store more. */
 const LOW_FRACTION = 0.5;
 
 export class GroupLimit {
@@ -61,7 +61,7 @@ export class GroupLimit {
     return this.#bucket.reserveLevel;
   }
 
-  /** The limit has other numbers. */
+  /** Changes the numbers of the limit. */
   useBucket(bucket: GroupBucket): void {
     this.#bucket = bucket;
   }
@@ -80,18 +80,18 @@ export class GroupLimit {
     else onCapacity?.(key);
   }
 
-  /** To be called after each decision. */
+  /** Must be called after each decision. */
   trackDecision(key: string, cost: number, decision: Decision): void {
     if (this.isLow(cost, decision)) this.recordDemand(key, cost);
   }
 
-  /** To be called after `takeUpTo`. */
+  /** Must be called after `takeUpTo`. */
   trackTake(key: string, most: number, taken: number): void {
     const wanted = Math.min(most, this.#bucket.burst);
     if (taken < wanted) this.recordDemand(key, wanted);
   }
 
-  /** Whether the bucket is low, as far as the decision shows. */
+  /** Whether the bucket is low, as far as the decision shows it. */
   isLow(cost: number, decision: Decision): boolean {
     const { perMs, reserveLevel } = this.#bucket;
     if (decision.verdict === 'allow')
@@ -100,7 +100,7 @@ export class GroupLimit {
     return ms !== NEVER && cost - ms * perMs < reserveLevel * LOW_FRACTION;
   }
 
-  /** Borrows nothing while the store is unavailable: the tokens would be lost. */
+  /** Requests tokens, unless the store is unavailable: they would be lost. */
   recordDemand(key: string, tokens: number): void {
     const { isFixed = false } = this.#bucket;
     if (!isFixed && this.#store.isAvailable !== false) this.#group.recordDemand(this, key, tokens);

@@ -70,7 +70,7 @@ const takeAll = (api: Limiter): number => {
   for (let got = 0; ; got++) if (api.check('k').verdict !== 'allow') return got;
 };
 
-/** The same, with more refused calls: demand for a loan. */
+/** `takeAll` with more refused calls, which are demand for a loan. */
 const takeAllAndMore = (api: Limiter, more = 10): number => {
   const got = takeAll(api);
   for (let n = 0; n < more; n++) api.check('k');

@@ -9,8 +9,8 @@
  *     });
  *     const api = limiter({ name: 'api', limit: { bucket: { rate: '300/s' } }, backend: regions });
  *
- * Each group has its fraction of the limit in its own bucket, and decides there. A busy group borrows the surplus of idle
- * ones.
+ * Each group has its fraction of the limit in its own bucket, and decides there. A busy group borrows the surplus of
+ * idle groups.
  */
 
 import { type Clock, isClock, systemClock } from '../../core/clock.ts';
@@ -33,7 +33,7 @@ import type { BorrowRequest, GroupTransport } from './transport.ts';
 
 /** One group of `groups`. */
 export interface GroupOptions {
-  /** Relative to the weights of the other groups. Default 1. */
+  /** Weight relative to those of the other groups. Default 1. */
   readonly weight?: number | undefined;
   /** Guaranteed fraction of the limit, from 0 to 1. Default 0. */
   readonly min?: number | undefined;
@@ -41,39 +41,39 @@ export interface GroupOptions {
   readonly at?: string | readonly string[] | undefined;
 }
 
-/** The groups, and how this process takes part. */
+/** The groups, and this process's membership. */
 export interface GroupsOptions {
   /** Name of this process's group. */
   readonly self: string;
   readonly groups: Readonly<Record<string, GroupOptions>>;
-  /** Where this process lends to other groups. Default: it does not. */
+  /** Address at which this process lends to other groups. Default: it does not. */
   readonly listen?: { readonly port: number; readonly host?: string } | undefined;
   /** Shared secret of all groups. */
   readonly key?: string | undefined;
   /** Fraction of its burst that a group reserves for its own calls, from 0 to 1. Default 0.5. */
   readonly reserve?: number | undefined;
-  /** A borrow request that takes longer has failed. Default 500 ms. */
+  /** The deadline of a borrow request. Default 500 ms. */
   readonly deadline?: Duration | undefined;
   /** Transport between groups. Default: HTTP. */
   readonly transport?: GroupTransport | undefined;
   readonly clock?: Clock | undefined;
 }
 
-/** A group whose bucket its processes hold. */
+/** Options of a group whose processes hold its bucket. */
 export interface LocalBucketOptions extends GroupsOptions {
-  /** The backend that holds it: `peers(...)`. Default: this process. */
+  /** The backend that holds the bucket: `peers(...)`. Default: this process. */
   readonly bucket?: BackendFactory | undefined;
 }
 
-/** A group whose bucket a server holds. */
+/** Options of a group whose bucket is on a server. */
 export interface RemoteBucketOptions extends GroupsOptions {
-  /** The backend that holds it: `redis(client)`. */
+  /** The backend that holds the bucket: `redis(client)`. */
   readonly bucket: RemoteBackendFactory;
 }
 
 /** This process's membership in its group. */
 export interface GroupsMembership {
-  /** Tokens borrowed and lent, and which groups are unavailable. */
+  /** Returns the tokens borrowed and lent, and the unavailable groups. */
   view(): GroupsView;
   /** Address of the lending server once it listens; rejects if it cannot. Undefined without `listen`. */
   readonly listening: Promise<string | undefined>;
@@ -166,13 +166,13 @@ function readAddresses(given: unknown, path: string): string[] {
   for (const text of texts) {
     const url = typeof text === 'string' && URL.canParse(text) ? new URL(text) : undefined;
     if (url && /^https?:$/.test(url.protocol) && !url.username && !url.password) continue;
-    const shown = typeof text === 'string' ? text.replace(/\/\/.*@/s, '//') : text; // may hold a password
+    const shown = typeof text === 'string' ? text.replace(/\/\/.*@/s, '//') : text; // may contain a password
     throw new ConfigError(path, 'an address such as https://us.internal:7614', shown);
   }
   return texts;
 }
 
-/** The key is sent in an HTTP header, which allows no other characters. */
+/** Pattern of the key, which is sent in an HTTP header: no other characters are allowed there. */
 const KEY_PATTERN = /^[\x21-\x7e][\x20-\x7e]{14,}[\x21-\x7e]$/;
 const KEY_EXPECTED = 'a secret of at least 16 characters, in ASCII and without spaces around it';
 
@@ -188,7 +188,7 @@ export function readHttpTransport(
   const addresses = new Map(lenders.map((name) => [name, groups.get(name)?.at ?? []]));
   fields.tryRead(() => {
     if (isKey || hasTransport) return;
-    const shown = key === undefined ? undefined : 'an invalid one'; // a secret is not printed, not even a wrong one
+    const shown = key === undefined ? undefined : 'an invalid one'; // a secret is never printed, not even an invalid one
     throw new ConfigError(fields.pathOf('key'), KEY_EXPECTED, shown);
   });
   fields.tryRead(() =>

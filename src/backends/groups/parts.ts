@@ -7,7 +7,7 @@ import type { BucketTerms, Policy } from '../../policies/policy.ts';
 import { type WindowTerms, windowOfGroup } from '../../policies/window.ts';
 import type { GroupBucket } from './limits.ts';
 
-/** Floating-point error tolerated in a whole part. */
+/** Tolerated floating-point error of a whole part. */
 const EPSILON = 1e-9;
 
 export interface GroupTerms {
@@ -25,7 +25,7 @@ export type GroupPart = Pick<
   'policy' | 'perMs' | 'burst' | 'reserveLevel' | 'isFixed'
 >;
 
-/** @throws {ConfigError} if the rule cannot be divided, or the group would have less than one unit. */
+/** The group's part. @throws {ConfigError} if the rule cannot be divided, or the part is less than one unit. */
 export function partOf(policy: Policy, group: GroupTerms): GroupPart {
   const divide = dividerOf(policy);
   if (!divide) {
@@ -65,7 +65,7 @@ function partOfWindow(policy: Policy, group: GroupTerms): GroupPart {
   return { policy: windowOfGroup(policy, part, group.deadlineMs), ...terms };
 }
 
-/** Its fraction of the attempts. Nothing is borrowed: an attempt that was lent would be a failure of the lender. */
+/** The group's fraction of the attempts. Nothing is borrowed: a lent attempt would be a failure of the lender. */
 function partOfLockout(policy: Policy, group: GroupTerms): GroupPart {
   const { after } = policy.terms as LockoutTerms;
   const part = Math.floor(after * group.fraction + EPSILON);

@@ -4,7 +4,7 @@ import { DelegatingRemoteBackend } from '../delegating-remote-backend.ts';
 import type { BatchDecision, RemoteBackend, RemoteDecision } from '../remote-backend.ts';
 import { type GroupBucket, type GroupHandle, GroupLimit } from './limits.ts';
 
-/** Other groups may lend, so how fast a queue moves is not known. */
+/** Removes the queue estimate: other groups may lend, so the speed of a queue is unknown. */
 const withoutQueue = ({ queue: _, ...policy }: Policy): Policy => policy;
 
 export class RemoteGroupsBackend extends DelegatingRemoteBackend {
@@ -24,7 +24,7 @@ export class RemoteGroupsBackend extends DelegatingRemoteBackend {
     this.waitForPermit =
       waitForPermit &&
       ((key, cost, limits) => {
-        this.#limit.recordDemand(key, cost); // the level is unknown, but a call is waiting
+        this.#limit.recordDemand(key, cost); // the level is unknown, but a call waits
         return waitForPermit.call(inner, key, cost, limits);
       });
   }
@@ -63,7 +63,7 @@ export class RemoteGroupsBackend extends DelegatingRemoteBackend {
     return taken;
   }
 
-  /** The group has the same fraction of the new limit. */
+  /** The group keeps its fraction for the new limit. */
   prepareChange(policy: Policy): (() => Promise<void>) | undefined {
     const bucket = this.#group.allot(policy, this.#bucket);
     const change = this.inner.prepareChange?.(bucket.policy);

@@ -1,4 +1,4 @@
-/** A sliding window over groups that lend to each other: an exact log of all calls is the oracle. */
+/** Tests a sliding window over groups that lend to each other, with an exact log of all calls as oracle. */
 
 import { describe, expect, test } from 'vitest';
 import { type LoggedCall, mostInAnyWindow } from '../../../test/support/window-oracle.ts';

@@ -29,23 +29,22 @@ export interface LocalOptions {
   readonly hasher?: Hasher;
 }
 
-/** Reads or changes a key's state. */
+/** Reads or changes the state of a key. */
 type StateAccessor<T> = (state: State, i: number, now: Millis) => T;
 
-/** One page of a scan over all keys. */
 interface ScanPage {
   readonly values: readonly number[];
-  /** Where the next page begins; 0 after the last. */
+  /** Cursor of the next page; 0 after the last. */
   readonly next: number;
 }
 
-/** Retry time of a new key when no key can be evicted because all candidates have calls in flight. */
+/** Retry time of a new key if no key can be evicted, because all candidates have calls in flight. */
 const TABLE_FULL_RETRY_MS: Millis = 1000;
 
-/** Slots visited per sampled key: the table may be nearly empty. */
+/** Slots visited per sampled key, because the table may be nearly empty. */
 const SLOTS_PER_SAMPLE = 64;
 
-/** After a change of the rule, slots whose keys move before other work may run: each may touch new pages of memory. */
+/** Slots moved per step after a rule change, before other work may run: each may touch new pages of memory. */
 const SLOTS_PER_STEP = 64;
 
 export class LocalBackend implements Backend {
@@ -53,7 +52,7 @@ export class LocalBackend implements Backend {
   readonly #clock: Clock;
   readonly #hasher: Hasher;
   readonly #table: KeyTable;
-  /** Reused copy of one key's numbers: allocating one for every read would cost more than the read. */
+  /** Reused copy of one key's numbers: allocating one per read would cost more than the read. */
   #scratch: State;
 
   constructor(policy: Policy, { clock, random, maxKeys, hasher }: LocalOptions) {
@@ -73,7 +72,7 @@ export class LocalBackend implements Backend {
   prepareChange(policy: Policy): (() => void) | undefined {
     const convert = converterBetween(this.#policy, policy);
     if (!convert) return undefined;
-    this.prepareCopy(); // the change would move all of them at once
+    this.prepareCopy(); // otherwise the change would move all of them at once
     const block = this.#table.createBlock(policy);
     return () => {
       this.#table.change(policy, convert, this.#clock.now(), block);
@@ -83,7 +82,7 @@ export class LocalBackend implements Backend {
     };
   }
 
-  /** Moves keys to a new rule until none is left. */
+  /** Moves all keys to the new rule. */
   *#moveKeys(): Steps<void> {
     while (this.#table.moveSlots(SLOTS_PER_STEP, this.#clock.now())) yield;
   }
@@ -128,12 +127,12 @@ export class LocalBackend implements Backend {
   checkHashed(low: number, high: number, cost: number): Decision {
     const now = this.#clock.now();
     const table = this.#table;
-    let i = table.findHashed(low, high); // first alone: V8 inlines it
+    let i = table.findHashed(low, high); // a separate first lookup: V8 inlines it
     if (i < 0) i = table.findOrAddHashed(low, high, now);
     return i < 0 ? deny(TABLE_FULL_RETRY_MS) : this.#policy.check(table.storage, i, cost, now);
   }
 
-  /** The rules are read from a copy: a policy may use the state it is inspected with as scratch space. */
+  /** Reads the rules from a copy, because a policy may use the state it inspects as scratch space. */
   checkWithStatus(low: number, high: number, cost: number): CheckWithStatus | undefined {
     const now = this.#clock.now();
     const i = this.#table.findOrAddHashed(low, high, now);
@@ -169,7 +168,7 @@ export class LocalBackend implements Backend {
   }
 
   credit(key: string, tokens: number, upTo: number): void {
-    const i = this.#table.find(key); // an unknown key is full
+    const i = this.#table.find(key); // an unknown key has its full capacity
     if (i >= 0) this.#policy.credit?.(this.#table.storage, i, tokens, upTo, this.#clock.now());
   }
 
@@ -213,8 +212,8 @@ export class LocalBackend implements Backend {
   }
 
   /**
-   * Applies feedback of a certain age to a key hashed by this backend's hasher. It counts as of then, so
-   * what was refilled since is refilled; if the key was used since, it counts as of that use.
+   * Applies feedback of a certain age to a key hashed by this backend's hasher. It counts from that time on, so later
+   * refills are included. If the key was used since, it counts from that use on.
    */
   updateHashed(low: number, high: number, feedback: Feedback, agoMs: Millis): boolean {
     const then = this.#clock.now() - agoMs;
@@ -231,13 +230,13 @@ export class LocalBackend implements Backend {
     if (i >= 0) this.#policy.settle(this.#table.storage, i, settlement, now);
   }
 
-  /** Reads a number from the state of such a key; 0 if the key is unknown. */
+  /** Reads a number from the state of a key hashed by this backend's hasher; 0 if the key is unknown. */
   readHashed(low: number, high: number, read: StateAccessor<number>): number {
     const i = this.#table.findHashed(low, high);
     return i < 0 ? 0 : read(this.#table.storage, i, this.#clock.now());
   }
 
-  /** Changes the state of such a key as of then, begun then if unknown; does nothing if the table is full. */
+  /** Changes the state of a hashed key as of `agoMs` ago, when an unknown key starts. No effect in a full table. */
   changeHashed(low: number, high: number, change: StateAccessor<void>, agoMs: Millis = 0): void {
     const then = this.#clock.now() - agoMs;
     const i = this.#table.findOrAddHashed(low, high, then);
@@ -254,7 +253,7 @@ export class LocalBackend implements Backend {
     return values;
   }
 
-  /** The hash of each key and what is read of it, for up to `most` keys from `cursor` on. */
+  /** Reads the hash and the numbers of up to `most` keys, from `cursor` on. */
   scan(cursor: number, most: number, read: StateAccessor<readonly number[]>): ScanPage {
     const now = this.#clock.now();
     const values: number[] = [];
@@ -264,7 +263,7 @@ export class LocalBackend implements Backend {
     return { values, next };
   }
 
-  /** Counts every key, known or not, as spent until `freshAt`. */
+  /** Marks every key, known or not, as spent until `freshAt`. */
   markAllSpent(freshAt: Millis): void {
     this.#table.markAllSpent(freshAt, this.#clock.now());
   }
@@ -298,14 +297,14 @@ export class LocalBackend implements Backend {
       converter(state, i, source, j, at);
       if (!keepsDebt) policy.clearDebt?.(state, i);
     };
-    const old = new KeyTable(from, this.#hasher, snapshot.entries.length + 1); // no part of shared memory
+    const old = new KeyTable(from, this.#hasher, snapshot.entries.length + 1); // does not use shared memory
     old.restore(snapshot, now);
     old.change(policy, convert, now);
     this.#table.restore(collectSlices(old.slices(() => now)), now);
     return true;
   }
 
-  /** A scratch copy of the key's numbers; those of a new key if it has none. */
+  /** A scratch copy of the key's numbers; the numbers of a new key if it is unknown. */
   #scratchCopyOf(key: string, now: Millis): State {
     const i = this.#table.find(key);
     const copy = this.#scratch;
@@ -320,10 +319,10 @@ export class LocalBackend implements Backend {
   }
 }
 
-/** A call that used more than its cost counts even if its key was removed meanwhile. */
+/** An overuse counts even if its key was removed meanwhile. */
 const isOveruse = ({ outcome, cost, used = cost }: Settlement): boolean =>
   used > cost && outcome !== 'ignored';
 
-/** For a caller that cannot wait, a reservation is a refusal until then. */
+/** For a caller that cannot wait, a reservation is a denial until its due time. */
 const reservedToDeny = (decision: Decision): Decision =>
   decision.verdict === 'wait' ? deny(Math.ceil(decision.waitMs)) : decision;

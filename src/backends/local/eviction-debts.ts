@@ -1,49 +1,48 @@
 /**
- * What evicted keys would still have owed, by hash bucket: eviction never grants a fresh burst.
+ * Debts of evicted keys, by hash bucket: eviction never grants a fresh burst.
  *
- * The instant at which an evicted key would have been as good as new is kept for its hash bucket. A new key of that
- * bucket may be the evicted one, so until then it starts no better off.
+ * Each hash bucket stores the latest instant at which one of its evicted keys would be fresh (decide like a new key). A
+ * new key of the bucket may be the evicted one, so it counts as spent until then.
  */
 
 import type { Millis } from '../../core/clock.ts';
 import type { KeyConverter, Policy } from '../../policies/policy.ts';
 
 /**
- * Hash buckets that remember evictions, a power of two. New keys of one bucket share its debt, so under a
- * flood a bucket as a whole gets what one key is allowed: the more buckets, the smaller the effect of a
- * flood. Half a megabyte, allocated at the first eviction of a key in use.
+ * Number of hash buckets, a power of two. New keys of one bucket share its debt, so under a flood a bucket as a whole
+ * gets the rate of one key: more buckets reduce the effect of a flood. 512 KiB, allocated at the first eviction of a
+ * key in use.
  */
 const HASH_BUCKETS = 65_536;
 
-/** What debts need of a policy. */
+/** The members of a policy that debts use. */
 export type KeyLifecycle = Pick<Policy, 'width' | 'init' | 'freshAt'>;
 
 export class EvictionDebts {
-  /** By hash bucket: when the last key evicted from it would have been as good as new. */
+  /** By hash bucket: the instant at which the last key evicted from it is fresh. */
   #until: Float64Array | undefined;
 
   get isEmpty(): boolean {
     return this.#until === undefined;
   }
 
-  /** Bytes allocated. */
   get bytes(): number {
     return this.#until?.byteLength ?? 0;
   }
 
-  /** Until when a new key counts as spent; now if it owes nothing. */
+  /** The time until which a new key counts as spent; `now` without a debt. */
   untilFor(high: number, now: Millis): Millis {
     return this.#until ? Math.max(now, this.#until[high & (HASH_BUCKETS - 1)]) : now;
   }
 
-  /** A key in use is evicted: a new key that may be the same starts no better off. */
+  /** Records the eviction of a key in use: a new key of the bucket counts as spent until `evictAt`. */
   add(high: number, evictAt: Millis): void {
     this.#until ??= new Float64Array(HASH_BUCKETS).fill(-Infinity);
     const bucket = high & (HASH_BUCKETS - 1);
     this.#until[bucket] = Math.max(this.#until[bucket], evictAt);
   }
 
-  /** All new keys count as spent until `freshAt`. */
+  /** Marks all new keys as spent until `freshAt`. */
   addToAll(freshAt: Millis): void {
     this.#until ??= new Float64Array(HASH_BUCKETS).fill(-Infinity);
     for (let n = 0; n < HASH_BUCKETS; n++) {
@@ -51,17 +50,17 @@ export class EvictionDebts {
     }
   }
 
-  /** For a snapshot; undefined if there are none. */
+  /** Copies the debts for a snapshot; undefined if there are none. */
   copy(): Float64Array | undefined {
     return this.#until?.slice();
   }
 
-  /** Takes over the debts of a snapshot, unless it has none or another number of hash buckets. */
+  /** Restores the debts of a snapshot, unless it has none or another number of hash buckets. */
   restore(until: Float64Array | undefined): void {
     if (until?.length === HASH_BUCKETS) this.#until = until.slice();
   }
 
-  /** Takes over debts of one rule as debts of another. */
+  /** Converts the debts of one rule to those of another. */
   convertFrom(
     source: EvictionDebts,
     from: KeyLifecycle,

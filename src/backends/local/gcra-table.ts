@@ -1,12 +1,12 @@
 /**
  * GCRA keys whose rate and burst come with every call (CL.THROTTLE).
  *
- * A clock, a key table and the algorithm, as in `LocalBackend`, but terms are arguments and keys are bytes.
- * A client chooses the terms, so the time that a key can owe is bounded: `maxToleranceMs`. An eviction leaves at most
- * that behind for its hash bucket, and a fresh key of the bucket takes on at most one burst of its own terms.
+ * It combines a clock, a key table and the algorithm, as `LocalBackend` does, but terms are arguments and keys are
+ * bytes. A client chooses the terms, so the time that a key can owe is bounded by `maxToleranceMs`. An eviction leaves
+ * at most that debt for its hash bucket, and a fresh key of the bucket takes on at most one burst of its own terms.
  *
- * An entry has 16 bytes. Instants count from the creation of the table: far from zero a number cannot hold
- * a microsecond exactly, which is the interval at a million calls a second.
+ * An entry has 16 bytes. Instants count from the creation of the table: a large number cannot represent 1 µs exactly,
+ * which is the interval at a million calls per second.
  */
 
 import { type Clock, coarseClock, type Millis } from '../../core/clock.ts';
@@ -16,7 +16,7 @@ import type { KeyBound, TableSnapshot } from '../backend.ts';
 import { collectSlices, type TableSlices } from '../table-slices.ts';
 import { DEFAULT_MAX_KEYS, KeyTable } from './table.ts';
 
-/** The longest interval × limit: enough for a daily quota with twice its burst. */
+/** The longest interval × limit: two days, enough for a daily quota with twice its burst. */
 export const DEFAULT_MAX_TOLERANCE_MS: Millis = 172_800_000;
 
 export interface GcraTableOptions {
@@ -24,7 +24,7 @@ export interface GcraTableOptions {
   /** Default: the coarse system clock, read once per run of checks. */
   readonly clock?: Clock;
   readonly maxKeys?: KeyBound;
-  /** The longest interval × limit that a call may ask for. Default: two days. */
+  /** The longest interval × limit that a call may specify. Default: two days. */
   readonly maxToleranceMs?: Millis;
 }
 
@@ -66,8 +66,8 @@ export class GcraTable extends Gcra {
   }
 
   /**
-   * May `quantity` happen for the key in `bytes[from, to)`, at `count` per period and up to `limit` at once?
-   * The decision is in the fields. False if the terms are invalid.
+   * Checks `quantity` for the key in `bytes[from, to)`, at `count` per period with bursts of up to `limit`. The
+   * decision is in the fields. Returns false if the terms are invalid.
    */
   throttle(
     bytes: Uint8Array,
@@ -96,7 +96,7 @@ export class GcraTable extends Gcra {
     return true;
   }
 
-  /** Of the key that was checked last; the next use of the hasher changes it. */
+  /** The hash of the key that was checked last; the next use of the hasher changes it. */
   get keyHash(): KeyHash {
     return this.#hasher;
   }
@@ -106,7 +106,7 @@ export class GcraTable extends Gcra {
     return collectSlices(this.slices());
   }
 
-  /** The same without a pause; calls may be decided between two slices. */
+  /** `snapshot` in slices, without a pause: calls may be decided between two slices. */
   *slices(): TableSlices {
     const slices = this.#table.slices(() => this.#clock.now() - this.#originMs);
     const shift = (slice: Float64Array): Float64Array => shiftTimes(slice, 1, 2, this.#originMs);
@@ -116,8 +116,8 @@ export class GcraTable extends Gcra {
   }
 
   /**
-   * A key that owes more than the bound may come from a daemon with another one. `setBackMs`: how far the clock was set
-   * back since.
+   * Restores a snapshot. `setBackMs`: how far the clock was set back since. Debts are capped, because the snapshot may
+   * come from a daemon with a larger bound.
    */
   restore({ entries, debtUntil }: TableSnapshot, setBackMs: Millis = 0): void {
     const now = this.#clock.now() - this.#originMs;
@@ -131,7 +131,7 @@ export class GcraTable extends Gcra {
   }
 }
 
-/** Shifts the origin of time in place, for every `step`th number from `first` on, to instants of at most `latest`. */
+/** Shifts every `step`th number from `first` on in place, to instants of at most `latest`. */
 function shiftTimes(
   numbers: Float64Array,
   first: number,

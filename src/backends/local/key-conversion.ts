@@ -1,10 +1,10 @@
 /**
- * The keys of a table whose rule has changed, until the last one is converted to the present rule.
+ * The keys of a table whose rule has changed, until the last key is converted to the current rule.
  *
- *     as many numbers      in place: a mark for each slot says that its key is converted
- *     more or fewer        when the key is moved to another block: all keys of the block are those of the rule before
+ *     equal width       in place: a mark per slot says that its key is converted
+ *     other width       when the key moves to another block: all keys of the old block have the previous rule
  *
- * Keys count as of the instant of the change, whenever they are converted.
+ * Keys are converted as of the instant of the change, whenever that happens.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -17,12 +17,12 @@ export class KeyConversion {
   readonly #slots: Slots;
   /** Reused for one converted key. */
   readonly #scratch: State;
-  /** Keys that are converted in place: by slot, 1 where the key is one of the present rule. */
+  /** Set for conversion in place: 1 for each slot whose key has the current rule. */
   readonly #isDone: Uint8Array | undefined;
-  /** All slots before it are done. */
+  /** All slots before this one are converted. */
   #next = 0;
 
-  /** `slots` has the keys of the rule before; `width` is the number of numbers of the present rule. */
+  /** `slots` has the keys of the previous rule; `width` is the number of numbers of the current rule. */
   constructor(slots: Slots, width: number, convert: KeyConverter, changedAt: Millis) {
     this.#convert = convert;
     this.#changedAt = changedAt;
@@ -31,31 +31,31 @@ export class KeyConversion {
     this.#isDone = slots.stride === 1 + width ? new Uint8Array(slots.mask + 1) : undefined;
   }
 
-  /** Converts in place what `isPending`; false: keys are to be moved to another block. */
+  /** True if keys are converted in place; false if they move to another block. */
   get isInPlace(): boolean {
     return this.#isDone !== undefined;
   }
 
-  /** True for an occupied slot whose key is one of the rule before. */
+  /** True for an occupied slot whose key still has the previous rule. */
   isPending(slots: Slots, slot: number): boolean {
     return slots === this.#slots && !this.#isDone?.[slot];
   }
 
-  /** Such a key by the present rule, in an array that the next call reuses. */
+  /** Reads a pending key by the current rule, into an array that the next call reuses. */
   read(slot: number): State {
     const { storage, stride } = this.#slots;
     this.#convert(this.#scratch, 0, storage, slot * stride + 1, this.#changedAt);
     return this.#scratch;
   }
 
-  /** Converts the key of an occupied slot in place, if it is one of the rule before. */
+  /** Converts the key of an occupied slot in place, if it still has the previous rule. */
   convert(slots: Slots, slot: number): void {
     if (!this.#isDone || !this.isPending(slots, slot)) return;
     slots.storage.set(this.read(slot), slot * slots.stride + 1);
     this.#isDone[slot] = 1;
   }
 
-  /** Converts the keys of the next slots in place; false when none is left. */
+  /** Converts the keys of the next slots in place; false when all are converted. */
   convertNext(slotCount: number): boolean {
     const slots = this.#slots;
     const end = Math.min(slots.mask + 1, this.#next + slotCount);
@@ -64,12 +64,12 @@ export class KeyConversion {
     return this.#next <= slots.mask;
   }
 
-  /** A new key is in the slot. */
+  /** Marks a slot that got a new key. */
   added(slots: Slots, slot: number): void {
     if (this.#isDone && slots === this.#slots) this.#isDone[slot] = 1;
   }
 
-  /** Before a slot is emptied: keys that may move into the gap are converted, so that no mark has to move with them. */
+  /** Called before a slot is emptied: converts the keys that may move into the gap, so that no mark has to move. */
   removing(slots: Slots, slot: number): void {
     if (!this.#isDone || slots !== this.#slots) return;
     const { mask } = slots;

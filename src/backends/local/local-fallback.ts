@@ -1,9 +1,9 @@
 /**
  * The local fallback: decides in this process while the server is unavailable, and counts in the server afterwards.
  *
- *     server available      its replies lower the count here: the fallback begins with what was left
+ *     server available      its replies lower the local count: the fallback starts with the remaining capacity
  *     server unavailable    this process's part: the whole limit with every cost multiplied by the number of processes
- *     server is back        its count is lowered to what is left here, for each key that was used
+ *     server is back        its count is lowered to the remaining local capacity, for each key that was used
  *
  * Both directions take the lower count, so that several processes may do the same.
  */
@@ -13,28 +13,28 @@ import { type AttemptOutcome, type Decision, NEVER } from '../../core/decision.t
 import { type LockoutCopy, type Policy, rulesOf, type State } from '../../policies/policy.ts';
 import { LocalBackend, type LocalOptions } from './backend.ts';
 
-/** Keys counted in the server after an outage; what further keys were granted is not counted there. */
+/** The most keys whose grants are counted in the server after an outage. */
 const MAX_RECONCILED_KEYS = 10_000;
 
 /** Decides while the server is unavailable. */
 export interface Fallback {
-  /** `isWaiting`: the call waits on if it is refused, so no lock-out counts the refusal. */
+  /** `isWaiting`: a refused call continues to wait, so no lock-out counts the refusal. */
   check(key: string, cost: number, isWaiting?: boolean): Decision;
-  /** What the server has decided. `isWaiting` as of `check`. */
+  /** Observes a decision of the server. `isWaiting` as in `check`. */
   observe(key: string, cost: number, decision: Decision, isWaiting?: boolean): void;
-  /** Lock-out: how attempts ended, so that those that the server has decided do not count as failures here. */
+  /** Lock-out: reports how attempts ended, so that attempts that the server decided do not count as failures here. */
   report?(key: string, report: AttemptOutcome | 'refusal', count: number): void;
   /** The server is available again. */
   reconcile(): void;
-  /** The limit has other numbers. */
+  /** Changes the numbers of the limit. */
   change?(policy: Policy): void;
-  /** The key begins anew in the server. */
+  /** The key was forgotten in the server. */
   forget?(key: string): void;
-  /** Takes back a cost that `check` has just granted. */
+  /** Undoes a cost that `check` has just granted. */
   undo(key: string, cost: number): void;
 }
 
-/** Lowers what the server has left of a key to `left`; rejects while it is unavailable. */
+/** Lowers the key's remaining capacity in the server to `left`; rejects while the server is unavailable. */
 export type LowerRemaining = (key: string, left: number) => Promise<unknown>;
 
 export class LocalFallback implements Fallback {
@@ -42,12 +42,12 @@ export class LocalFallback implements Fallback {
   readonly #clock: Clock;
   readonly #processes: number;
   readonly #lower: LowerRemaining;
-  /** What is left for a cost that was refused; undefined where a reply does not say what is left for all processes. */
+  /** The remaining capacity after a denial; undefined where a reply does not include the capacity of all processes. */
   #leftAfterRefusal: ((cost: number, retryAfterMs: Millis) => number) | undefined;
   /** True if a lock-out counts refusals. */
   #countsRefusals: boolean;
   #lockouts: readonly LockoutPart[];
-  /** Keys of which the fallback granted something. */
+  /** Keys with grants of the fallback. */
   readonly #usedKeys = new Set<string>();
 
   constructor(policy: Policy, options: LocalOptions, processes: number, lower: LowerRemaining) {
@@ -83,7 +83,7 @@ export class LocalFallback implements Fallback {
     return decision;
   }
 
-  /** A cost that is too large for a part is charged once. */
+  /** Charges a cost that is too large for a part once, without the factor. */
   #checkPart(key: string, cost: number, now: Millis): Decision {
     const scaled = this.#local.checkNow(key, cost * this.#processes, now);
     const isTooLarge = scaled.verdict === 'deny' && scaled.retryAfterMs === NEVER;
@@ -96,14 +96,14 @@ export class LocalFallback implements Fallback {
     this.#local.settle(key, { outcome: 'ignored', cost: charged, dueAt: now }, now);
   }
 
-  /** What `check` charges for a cost. */
+  /** The cost that `check` charges. */
   #chargeOf(key: string, cost: number): number {
     const scaled = this.#local.peek(key, cost * this.#processes);
     const isTooLarge = scaled.verdict === 'deny' && scaled.retryAfterMs === NEVER;
     return isTooLarge ? cost : cost * this.#processes;
   }
 
-  /** The reply of a bucket, window or quota says what is left for all processes. Of other limits, the calls of this process are counted. */
+  /** Counts a reply. Buckets, windows and quotas report the capacity of all processes; else only own calls count. */
   observe(key: string, cost: number, decision: Decision, isWaiting = false): void {
     const isLock = decision.verdict === 'deny' && decision.reason === 'locked';
     if (isWaiting && decision.verdict === 'deny' && this.#countsRefusals && !isLock) return;
@@ -120,7 +120,7 @@ export class LocalFallback implements Fallback {
     }
   }
 
-  /** A reply says whether the key is locked; that of a lone lock-out also how many attempts are left for all processes. */
+  /** Counts a reply of a limit with lock-outs: a lone lock-out's reply includes the attempts of all processes. */
   #observeLockouts(key: string, cost: number, decision: Decision): void {
     if (cost === 0) return; // allowed even if the key is locked
     const isLone = this.#lockouts[0].isLone;
@@ -131,7 +131,7 @@ export class LocalFallback implements Fallback {
       });
       return;
     }
-    if (decision.verdict === 'deny' && isLone) return; // it took nothing
+    if (decision.verdict === 'deny' && isLone) return; // a denial takes nothing
     if (decision.verdict !== 'deny')
       this.#changeLockouts(key, ({ copy }, state, i, now) => copy.open(state, i, now));
     this.#local.checkNow(key, cost, this.#clock.now());
@@ -171,12 +171,12 @@ function leftAfterRefusalOf({ buckets = [], specs = [] }: Policy) {
   return isCounted ? (cost: number) => cost - 1 : undefined;
 }
 
-/** A lock-out of the limit: its place in the state, and its name in a refusal. */
+/** A lock-out of the limit: its offset in the state, and its name in a refusal. */
 interface LockoutPart {
   readonly copy: LockoutCopy;
   readonly offset: number;
   readonly name: string;
-  /** It is the only rule. */
+  /** True if it is the only rule. */
   readonly isLone: boolean;
 }
 

@@ -10,12 +10,12 @@
 export class Slots {
   readonly storage: Float64Array;
   readonly mask: number;
-  /** The same memory: two integers of an entry are its hash. */
+  /** Integer view of `storage`: two integers of an entry are its hash. */
   readonly hashes: Int32Array;
-  /** Floats of an entry. */
+  /** Number of floats per entry. */
   readonly stride: number;
 
-  /** `capacity` is a power of two; `stride` is the number of floats of an entry. */
+  /** `capacity` is a power of two. */
   constructor(capacity: number, stride: number, storage = new Float64Array(capacity * stride)) {
     this.storage = storage;
     this.hashes = new Int32Array(this.storage.buffer);
@@ -27,7 +27,7 @@ export class Slots {
     return new Slots(this.mask + 1, this.stride, this.storage.slice());
   }
 
-  /** The slot that holds the hash; if none does, `~slot` of the empty one where it belongs, which is below 0. */
+  /** The slot that holds the hash. If there is none, `~slot` of the empty slot where it belongs, a number below 0. */
   slotOf(low: number, high: number): number {
     const hashes = this.hashes;
     const { mask } = this;
@@ -59,7 +59,7 @@ export class Slots {
     this.hashes[slot * this.stride * 2 + 1] = high;
   }
 
-  /** Copies an entry to `storage[at, …)`. The hash is copied as integers: a float that is not a number may change its bits. */
+  /** Copies an entry to `storage[at, …)`; its hash as integers, because copying a NaN float may change its bits. */
   copyEntry(
     slot: number,
     { storage, hashes }: Pick<Slots, 'storage' | 'hashes'>,
@@ -88,12 +88,12 @@ export class Slots {
   }
 
   /**
-   * Visits every entry whose hash has low bits, by `bits`, from `from` to below `to`. Each entry belongs to one such
-   * range, however often it moves and whatever the capacity is, so ranges visited at different times miss none.
+   * Visits every entry whose hash's low bits, by `bits`, are in [`from`, `to`). Each entry belongs to exactly one such
+   * range, independent of moves and capacity, so ranges visited at different times miss none.
    */
   visitRange(bits: number, from: number, to: number, visit: (slot: number) => void): void {
     const { mask } = this;
-    // In a larger block than that of `bits`, the range has several parts.
+    // In a block larger than `bits`, the range has several parts.
     for (let part = 0; part <= mask; part += bits + 1) {
       const begin = (from & mask) + part;
       const end = begin + to - from;

@@ -7,7 +7,7 @@ import { KeyTable, TableMemory } from './table.ts';
 
 const hasher = createHasher([1, 2, 3, 4]);
 
-/** A rule with two numbers: until when the key is in use, and what a test stores. */
+/** A rule with two numbers: the time until which the key is in use, and a value that a test stores. */
 const lifecycle = {
   width: 2,
   init: (state: Float64Array, i: number, now: number, freshAt: number) => {
@@ -30,7 +30,7 @@ const get = (table: KeyTable, key: string): number | undefined => {
   return i < 0 ? undefined : table.storage[i + 1];
 };
 
-/** The values of all slices, by the hash of their keys; an entry has so many floats. */
+/** The values of all slices, by the hash of their keys; an entry has `stride` floats. */
 function valuesOf(slices: readonly Float64Array[], stride = 3): Map<string, number[]> {
   const found = new Map<string, number[]>();
   for (const slice of slices) {
@@ -196,7 +196,7 @@ describe('key table', () => {
       const isGrowing = seed % 2 === 0;
       for (let slice = reading.next(); !slice.done; slice = reading.next()) {
         slices.push(slice.value);
-        // Brief keys expire and are removed, which moves others; or so many come that the table grows, twice.
+        // Short-lived keys expire and are removed, which moves others; or the table grows, twice.
         for (let n = 0; n < (isGrowing ? 4000 : 1500); n++) {
           now += isGrowing ? 0.001 : 0.1;
           put(table, `new-${seed}-${now}`, 0, now + (isGrowing ? 1e6 : 20), now);
@@ -228,7 +228,7 @@ describe('key table', () => {
   });
 });
 
-/** Another rule of so many numbers, and what converts its keys: a key that is converted twice has another value. */
+/** Another rule with `width` numbers, and its converter: a key that is converted twice has a different value. */
 const wider = (width: number) => ({ ...lifecycle, width });
 const addMillion: KeyConverter = (state, i, source, j) => {
   state[i] = source[j];
@@ -340,7 +340,7 @@ describe('key table: change of the rule', () => {
   });
 });
 
-/** With the clock hand in use, 290,000 keys took minutes: the table shrank, and probed long runs of occupied slots. */
+/** If the clock hand were in use, it would shrink the table: 290,000 keys would take minutes of probing. */
 test.each([150_000, 290_000, 400_000])(
   'restore: %i keys, all are there, without a pause',
   (count) => {

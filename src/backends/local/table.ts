@@ -4,21 +4,21 @@
  * Open addressing, without strings or objects. An entry is the key's 64-bit hash followed by the policy's
  * numbers, so that a decision usually touches a single cache line (`slots.ts`).
  *
- * There are no timers. Keys that are as good as new are removed by a clock hand, which moves a little with
- * every new key.
+ * There are no timers. A clock hand removes fresh keys (keys that decide like new ones); it advances with every new
+ * key.
  *
- * A table that grows or shrinks moves its keys in small steps (incremental rehash): a key when it is used next, and a
- * few others with every new key. Until then they stay in the old block. Moving a million keys at once would delay a
- * call by 100 ms and more.
+ * A table that grows or shrinks moves its keys in small steps (incremental rehash): a key at its next use, and a few
+ * others with every new key. Until then they stay in the old block. Moving a million keys at once would delay a call by
+ * at least 100 ms.
  *
- * A change of the rule converts keys as of the instant of the change: a key when it is used next, others in the
- * background. A rule with as many numbers converts them in place. Another block would be memory to allocate and to
- * release, and releasing some hundred megabytes blocks every thread that maps memory meanwhile (decision 0036). A rule
- * with more or fewer numbers moves its keys to another block, and converts them on their way.
+ * A rule change converts keys as of the instant of the change: a key at its next use, others in the background. A rule
+ * of equal width converts them in place: another block would have to be allocated and released, and releasing some
+ * hundred megabytes blocks every thread that maps memory meanwhile (decision 0036). A rule of another width moves its
+ * keys to another block and converts them on the way.
  *
- * `maxKeys` holds under any flood of new keys (eviction). When no key can be removed for free, the one
- * among a few candidates that is nearest to being as good as new is evicted, and leaves a debt
- * (`eviction-debts.ts`). Eviction can make the limit stricter for new keys, never looser.
+ * `maxKeys` holds under any flood of new keys (eviction). If no key can be removed without loss, the candidate that is
+ * fresh soonest is evicted and leaves a debt (`eviction-debts.ts`). Eviction can make the limit stricter for new keys,
+ * never looser.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -32,10 +32,10 @@ import { Slots } from './slots.ts';
 
 export const DEFAULT_MAX_KEYS = 1_048_576;
 
-/** Above this, a table of the widest limit would no longer fit one block of memory. */
+/** With more keys, a table of the widest limit would no longer fit into one block of memory. */
 export const MAX_KEYS_CEILING = 100_000_000;
 
-/** Memory of several tables. Each may have as much as it leaves free, so a flood of keys of one takes no other's. */
+/** Memory of several tables. Each may use as much as it leaves free: a flood of keys in one leaves room for others. */
 export class TableMemory implements SharedMemory {
   readonly #maxBytes: number;
   #bytes = 0;
@@ -55,16 +55,16 @@ export class TableMemory implements SharedMemory {
 
 const MIN_CAPACITY = 64;
 
-/** Beyond this load, long probe sequences make a look-up slow. */
+/** Above this load, long probe sequences slow down look-ups. */
 const MAX_LOAD = 0.8;
 
 /**
- * Steps of the clock hand per new key. In one lap a table of n slots takes in n / 8 keys, half of them
- * behind the hand when it is done: few enough to notice that the table can shrink.
+ * Steps of the clock hand per new key. In one lap a table of n slots gets n / 8 new keys, half of them behind the hand
+ * at the end: few enough to notice that the table can shrink.
  */
 const SWEEP_STEPS = 8;
 
-/** A key stays this long after it is removable: to remove a key that is called and add it again costs more than its checks. */
+/** How long a removable key stays: removing a key and adding it again costs more than its checks. */
 const KEEP_MS: Millis = 1000;
 
 /** Slots of the old block that are moved at once when the table grows, and then with each new key. */
@@ -74,10 +74,8 @@ const MOVE_SLOTS = 16;
 /** Slots of one slice of a snapshot: less than a millisecond. */
 const SNAPSHOT_SLOTS = 1024;
 
-/** Keys compared before one in use is evicted. */
+/** Keys that are compared before one in use is evicted. */
 const EVICTION_CANDIDATES = 32;
-
-/** What the table needs of a policy. */
 
 /** Receives a key's hash, and the index and array of its state. */
 type KeyVisitor = (low: number, high: number, i: number, storage: Float64Array) => void;
@@ -93,17 +91,17 @@ export class KeyTable {
   readonly #hasher: Hasher;
   readonly #maxKeys: number;
   #memory: SharedMemory | undefined;
-  /** Of `#memory`. */
+  /** Bytes that are accounted for in `#memory`. */
   #takenBytes = 0;
   #stride: number;
   #slots!: Slots;
-  /** Set while keys are moved: the block before. All slots before `#moved` are empty. */
+  /** The previous block while keys are moved. All its slots before `#moved` are empty. */
   #old: Slots | undefined;
   #moved = 0;
-  /** Set while there may be keys of another rule; those of `#old` while there is one. */
+  /** Set while keys of another rule may exist; while `#old` is set, these are its keys. */
   #conversion: KeyConversion | undefined;
   #maxLoad = 0;
-  /** Keys of both blocks. */
+  /** Number of keys in both blocks. */
   #count = 0;
   #clockHand = 0;
   readonly #debts = new EvictionDebts();
@@ -122,13 +120,12 @@ export class KeyTable {
     return this.#count;
   }
 
-  /** Bytes allocated. */
   get bytes(): number {
     const blocks = this.storage.byteLength + (this.#old?.storage.byteLength ?? 0);
     return blocks + this.#debts.bytes;
   }
 
-  /** The table is not used any more, or elsewhere: its memory no longer counts. */
+  /** Called when the table is no longer used, or used elsewhere: its memory no longer counts. */
   detach(): void {
     this.#memory?.add(-this.#takenBytes);
     this.#memory = undefined;
@@ -140,12 +137,12 @@ export class KeyTable {
     this.#takenBytes = bytes;
   }
 
-  /** Whether there is memory for another block with so many keys. */
+  /** Whether there is memory for another block with this many keys. */
   #hasRoomFor(keys: number): boolean {
     return this.#memory?.hasRoom(tableBytes(keys, this.lifecycle)) ?? true;
   }
 
-  /** The index of the key's state, or -1 if it has none. */
+  /** The index of the key's state; -1 if it has none. */
   find(key: string): number {
     this.#hasher.hash(key);
     return this.findHashed(this.#hasher.low, this.#hasher.high);
@@ -157,7 +154,7 @@ export class KeyTable {
     return this.#old ? this.#moveHashed(this.#old, low, high) : -1;
   }
 
-  /** The index of the key's state, begun now if it has none; -1 if no key can be evicted for it. */
+  /** The index of the key's state, which starts now if it has none; -1 if no key can be evicted for it. */
   findOrAdd(key: string, now: Millis): number {
     this.#hasher.hash(key);
     return this.findOrAddHashed(this.#hasher.low, this.#hasher.high, now);
@@ -168,7 +165,7 @@ export class KeyTable {
     return slot >= 0 ? this.#indexOf(slot) : this.#add(low, high, now);
   }
 
-  /** A block for a `change` that needs one, made ahead: its memory may start a garbage collection. */
+  /** Creates a block for a later `change` that needs one: its allocation may start a garbage collection. */
   createBlock({ width }: KeyLifecycle): Slots | undefined {
     if (width === this.lifecycle.width) return undefined;
     return new Slots(capacityFor(this.#count), 1 + width);
@@ -180,8 +177,8 @@ export class KeyTable {
   }
 
   /**
-   * Continues with another rule from now on. Keys are converted when they are looked up, or by `moveSlots`. A block that
-   * was made ahead is used if the keys fit.
+   * Changes the rule. Keys are converted when they are looked up, or by `moveSlots`. A `block` created earlier is used
+   * if the keys fit.
    */
   change(lifecycle: KeyLifecycle, convert: KeyConverter, now: Millis, block?: Slots): void {
     this.moveSlots(Infinity, now);
@@ -195,8 +192,8 @@ export class KeyTable {
   }
 
   /**
-   * Begins with the keys of another table, as `change` would continue with them. False if it cannot: it has keys. A
-   * source that is not used any more loses them, and no memory is copied.
+   * Starts with the keys of another table, as `change` would continue with them. False if this table has keys. A source
+   * that is no longer used (`isLast`) loses its keys, and no memory is copied.
    */
   copyFrom(source: KeyTable, convert: KeyConverter, now: Millis, isLast: boolean): boolean {
     if (this.#count > 0 || this.#old || !this.#debts.isEmpty || source.#count > this.#maxKeys)
@@ -213,7 +210,7 @@ export class KeyTable {
     return true;
   }
 
-  /** The memory of all keys; the table has none of them any more. */
+  /** Returns the memory of all keys; the table keeps none of them. */
   #release(): Slots {
     const block = this.#slots;
     this.#count = 0;
@@ -221,14 +218,14 @@ export class KeyTable {
     return block;
   }
 
-  /** Moves the keys of so many slots of the block before, or converts so many in place; false when none is left. */
+  /** Moves the keys of `count` slots of the previous block, or converts `count` slots in place; false when done. */
   moveSlots(count: number, now: Millis): boolean {
     if (this.#old) this.#move(count, now);
     else if (!this.#conversion?.convertNext(count)) this.#conversion = undefined;
     return this.isMoving;
   }
 
-  /** Counts all keys, including new ones, as spent until `freshAt`. */
+  /** Marks all keys, including new ones, as spent until `freshAt`. */
   markAllSpent(freshAt: Millis, now: Millis): void {
     if (this.#conversion) this.moveSlots(Infinity, now);
     this.#debts.addToAll(freshAt);
@@ -243,13 +240,13 @@ export class KeyTable {
     }
   }
 
-  /** Begins a state outside the table, as `findOrAdd` would inside. */
+  /** Initializes a state outside the table, as `findOrAdd` would inside. */
   initDetached(key: string, state: Float64Array, now: Millis): void {
     this.#hasher.hash(key);
     this.lifecycle.init(state, 0, now, this.#debts.untilFor(this.#hasher.high, now));
   }
 
-  /** Removes a key. Where evicted keys have left a debt to its hash bucket, the key begins without it. */
+  /** Removes a key. If evicted keys have left a debt in its hash bucket, the key restarts without that debt. */
   forget(key: string, now: Millis): void {
     const { low, high } = this.#hashOf(key);
     if (this.findHashed(low, high) >= 0) this.#remove(this.#slots, this.#slots.slotOf(low, high));
@@ -264,16 +261,15 @@ export class KeyTable {
     return { low, high };
   }
 
-  /** A key's hash and numbers as in a snapshot; empty if it has none. */
+  /** The key's hash and numbers as in a snapshot; empty if it has none. */
   entryOf(key: string): Float64Array {
     const i = this.find(key);
     return i < 0 ? new Float64Array() : this.storage.slice(i - 1, i - 1 + this.#stride);
   }
 
   /**
-   * Everything that a successor with the same hasher needs to continue, in slices: the entries of some keys each. Calls
-   * may be decided between two slices. A key is in one slice, as it was then, and a key that is there all the time is
-   * not missed.
+   * The state for a successor with this hasher, in slices with the entries of some keys each. Calls may be decided
+   * between two slices. A key is in one slice, in its state at that time. A key that exists throughout is never missed.
    */
   *slices(readTime: () => Millis): TableSlices {
     const bits = this.#slots.mask;
@@ -306,7 +302,7 @@ export class KeyTable {
     return storage;
   }
 
-  /** Adds the keys of a snapshot, except those it has already and those that do not fit. */
+  /** Adds the keys of a snapshot, except existing ones and those that do not fit. */
   restore({ entries, debtUntil }: TableSnapshot, now: Millis): void {
     this.#debts.restore(debtUntil);
     const hashes = new Int32Array(entries.buffer, entries.byteOffset, entries.length * 2);
@@ -320,7 +316,7 @@ export class KeyTable {
       const low = hashes[from * 2];
       const high = hashes[from * 2 + 1];
       if ((low === 0 && high === 0) || this.findHashed(low, high) >= 0) continue;
-      // Without the clock hand: it would shrink a table that is not full yet, and entries come in the order of their slots,
+      // No clock hand here: it would shrink a table that is not full yet, and entries come in the order of their slots,
       // which a smaller table would have to probe one by one.
       const hasSpace = this.#count < Math.min(this.#maxKeys, this.#maxLoad) && !this.#old;
       const to = hasSpace ? this.#insert(low, high, now) : this.#add(low, high, now);
@@ -329,8 +325,8 @@ export class KeyTable {
   }
 
   /**
-   * Visits up to `most` keys in use, from slot `cursor` on, within at most `maxSlots` slots. Returns the
-   * next cursor; 0 after the last slot. The slots of the old block come after those of the other.
+   * Visits up to `most` keys in use, from slot `cursor` on, within at most `maxSlots` slots. Returns the next cursor; 0
+   * after the last slot. The slots of the old block come last.
    */
   scan(cursor: number, most: number, now: Millis, visit: KeyVisitor, maxSlots = Infinity): number {
     const capacity = this.#slots.mask + 1;
@@ -354,7 +350,7 @@ export class KeyTable {
     return this.#old ? [this.#slots, this.#old] : [this.#slots];
   }
 
-  /** The state of a key that the new block does not have: moved from the old one, or begun. */
+  /** Adds the state of a key that is not in the current block: moved from the old one, or new. */
   #add(low: number, high: number, now: Millis): number {
     const moved = this.#old ? this.#moveHashed(this.#old, low, high) : -1;
     if (moved >= 0) return moved;
@@ -366,7 +362,7 @@ export class KeyTable {
     return this.#insert(low, high, now);
   }
 
-  /** Begins the state of a key for which there is space. */
+  /** Starts the state of a key for which there is space. */
   #insert(low: number, high: number, now: Millis): number {
     const slot = ~this.#slots.slotOf(low, high);
     this.#slots.setHash(slot, low, high);
@@ -385,12 +381,12 @@ export class KeyTable {
     return this.lifecycle.freshAt(slots.storage, slot * this.#stride + 1, false) > now;
   }
 
-  /** Set for a slot whose key is one of another rule. */
+  /** The conversion of a slot whose key has another rule. */
   #conversionOf(slots: Slots, slot: number): KeyConversion | undefined {
     return this.#conversion?.isPending(slots, slot) ? this.#conversion : undefined;
   }
 
-  /** The index of an occupied slot of the present block, whose key is one of the present rule from now on. */
+  /** The index of an occupied slot of the current block; converts its key to the current rule if necessary. */
   #indexOf(slot: number): number {
     this.#conversion?.convert(this.#slots, slot);
     return slot * this.#stride + 1;
@@ -409,7 +405,7 @@ export class KeyTable {
     }
   }
 
-  /** Evicts one key, of the old block if it can. False if none of the candidates can be evicted. */
+  /** Evicts one key, from the old block if possible. False if no candidate can be evicted. */
   #evict(now: Millis): boolean {
     if (this.#old && this.#evictFrom(this.#old, this.#moved, now)) return true;
     return this.#evictFrom(this.#slots, this.#clockHand, now);
@@ -461,9 +457,9 @@ export class KeyTable {
     return true;
   }
 
-  /** Continues in a block of the right size; the keys of the block before follow in steps. */
+  /** Continues in a block of the right size; the keys of the previous block follow in steps. */
   #resize(now: Millis): void {
-    this.#move(Infinity, now); // usually there is nothing left: a block fills slower than the one before is moved
+    this.#move(Infinity, now); // usually a no-op: moving a block takes less time than filling the next one
     this.#replaceBlock();
     this.#move(FIRST_MOVE_SLOTS, now);
   }
@@ -474,7 +470,7 @@ export class KeyTable {
     this.#use(block ?? new Slots(capacityFor(this.#count), this.#stride));
   }
 
-  /** Moves the keys of the next slots, except those that are as good as new. */
+  /** Moves the keys of the next slots and removes fresh ones. */
   #move(slotCount: number, now: Millis): void {
     const old = this.#old;
     if (!old) return;
@@ -482,7 +478,7 @@ export class KeyTable {
     while (this.#moved < end) {
       if (old.isEmpty(this.#moved)) this.#moved++;
       else if (this.#isInUse(old, this.#moved, now)) this.#moveSlot(old, this.#moved);
-      else this.#remove(old, this.#moved); // as above, another entry may take its place
+      else this.#remove(old, this.#moved); // another entry may have moved into this slot
     }
     if (this.#moved <= old.mask) return;
     this.#old = undefined;
@@ -490,7 +486,7 @@ export class KeyTable {
     this.#account();
   }
 
-  /** Moves one key; -1 if the old block does not have it. */
+  /** Moves one key; -1 if it is not in the old block. */
   #moveHashed(old: Slots, low: number, high: number): number {
     const slot = old.slotOf(low, high);
     return slot < 0 ? -1 : this.#moveSlot(old, slot);
@@ -503,7 +499,7 @@ export class KeyTable {
     return at + 1;
   }
 
-  /** Copies an entry of one of the blocks, by the present rule. */
+  /** Copies an entry of one of the blocks, converted to the current rule. */
   #copyEntry(
     slots: Slots,
     slot: number,
@@ -533,11 +529,11 @@ export class KeyTable {
   }
 }
 
-/** Memory of a table with so many keys of a policy. */
+/** Memory of a table with this many keys of a policy. */
 export const tableBytes = (keys: number, { width }: Pick<Policy, 'width'>): number =>
   capacityFor(keys) * (1 + width) * 8;
 
-/** The capacity of a table with so many keys: it can grow by a third or more. */
+/** The capacity of a table with this many keys; it can grow by at least a third. */
 function capacityFor(keys: number): number {
   let capacity = MIN_CAPACITY;
   while (capacity * MAX_LOAD * 0.75 <= keys) capacity *= 2;

@@ -1,6 +1,6 @@
 /**
- * The admin pages of backends, without the backends themselves: the list of commands needs no more, and loading backends
- * takes longer than all else that it does. A test compares with the registry.
+ * The admin pages of backends without the backends themselves, because loading backends takes longer than all other
+ * work of a command. A test compares this list with the registry.
  */
 
 import type { BackendPage } from '../daemon-backend.ts';

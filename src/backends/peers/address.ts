@@ -15,7 +15,7 @@ export const loopbackHostOf = (host: string): string =>
 /** The zone (interface name) of an IPv6 address, if it has one. */
 export const zoneOf = (host: string): string | undefined => host.split('%')[1];
 
-/** An IPv6 multicast group with link scope (`ff02::`) or interface scope (`ff01::`). */
+/** An IPv6 multicast group with link-local scope (`ff02::`) or interface-local scope (`ff01::`). */
 export const isLinkScoped = (host: string): boolean => /^ff.[12]:/i.test(host);
 
 export function isMulticast(host: string): boolean {
@@ -24,7 +24,7 @@ export function isMulticast(host: string): boolean {
   return isIP(host) === 4 && first >= 224 && first < 240;
 }
 
-/** `host:port` or `[address]:port`: both parts are required. */
+/** Parses `host:port` or `[address]:port`; both parts are required. */
 export function parseHostPort(text: string): Address | undefined {
   const { host, port } = parseParts(text) ?? {};
   return host !== undefined && isPort(port) ? { host, port } : undefined;

@@ -1,10 +1,10 @@
 /**
- * Anti-entropy: once a second, a node compares bucket levels with one random peer that it has no gaps from.
- * `level-comparison.ts` says how a reply is applied.
+ * Anti-entropy: once a second, a node compares bucket levels with one random peer from which it misses no reports.
+ * `level-comparison.ts` applies the reply.
  *
- * After a network partition heals, one node may have all reports of a third and another may still lack them. A
- * comparison would correct for these hits, and they would count again on arrival. So a node with a large gap
- * neither sends requests nor replies.
+ * After a network partition heals, one node may have all reports of a third node while another still lacks them. A
+ * comparison would correct for these hits, and they would count again on arrival. So a node with a large gap neither
+ * sends requests nor replies.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -17,9 +17,9 @@ import type { Peer } from './peer-table.ts';
 const ANTI_ENTROPY_INTERVAL_MS: Millis = 1000;
 
 /**
- * A failed comparison is repeated after this multiple of the last reply time, within bounds. Where datagrams are
- * lost, most comparisons fail. The peer that is ahead is the hardest to compare with: it reports so often that
- * one of its reports is always missing.
+ * A failed comparison is repeated after this multiple of the last reply time, within bounds. If datagrams are lost,
+ * most comparisons fail. The peer that is ahead is the hardest to compare with: it reports so often that one of its
+ * reports is always missing.
  */
 const REPLY_TIMEOUT_FACTOR = 4;
 const MIN_REPLY_TIMEOUT_MS: Millis = 20;
@@ -31,9 +31,9 @@ export function createAntiEntropy(context: PeerContext, now: Millis) {
   let comparison: LevelComparison | undefined;
   let requestedAt = now;
   let replyTimeoutMs: Millis = MAX_REPLY_TIMEOUT_MS;
-  let requestAt = now + ANTI_ENTROPY_INTERVAL_MS * (1 + random()); // jitter: nodes do not compare in step
+  let requestAt = now + ANTI_ENTROPY_INTERVAL_MS * (1 + random()); // jitter: nodes do not compare at the same time
 
-  /** Units spent of a key, without pending and predicted hits. */
+  /** Units spent of a key, excluding pending and predicted hits. */
   const levelOf = (id: number, low: number, high: number): number => {
     const limit = limits.byId(id);
     if (!limit?.isCompared) return 0;
@@ -41,7 +41,7 @@ export function createAntiEntropy(context: PeerContext, now: Millis) {
     return limit.level(low, high) - pending - prediction.predictedFor(id, low, high);
   };
 
-  /** Visits those of the keys whose level is above 0. */
+  /** Visits the keys whose level is above 0. */
   const forEachLevel = (
     keys: Entries,
     act: (limit: number, low: number, high: number, level: number) => void,
@@ -54,16 +54,16 @@ export function createAntiEntropy(context: PeerContext, now: Millis) {
   };
 
   return {
-    /** When to call `sendRequest` next. */
+    /** The next time to call `sendRequest`. */
     requestAt: (): Millis => requestAt,
 
-    /** To be called for every report that this node sends. */
+    /** Must be called for every report that this node sends. */
     recordReported(seq: number, entries: Entries): void {
       comparison?.recordReported(seq, entries);
       recentKeys.sample(entries);
     },
 
-    /** To be called for every report that is counted. */
+    /** Must be called for every report that is counted. */
     recordReceived(from: NodeId, entries: Entries): void {
       if (comparison?.peerId === from) comparison.recordReceived(entries);
       recentKeys.sample(entries);
@@ -105,7 +105,7 @@ export function createAntiEntropy(context: PeerContext, now: Millis) {
       comparison = undefined;
       const timeoutMs = REPLY_TIMEOUT_FACTOR * (now - requestedAt);
       replyTimeoutMs = Math.min(MAX_REPLY_TIMEOUT_MS, Math.max(MIN_REPLY_TIMEOUT_MS, timeoutMs));
-      if (!received.isComplete || received.highest !== reply.seq) return; // its level includes missing reports
+      if (!received.isComplete || received.highest !== reply.seq) return; // its level includes reports that are missing here
       const isCompared = open.applyCorrections(
         reply.entries,
         reply.receivedSeq,

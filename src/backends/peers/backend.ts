@@ -1,8 +1,8 @@
 /**
- * Peers: this process decides, from its own hits and the hits that peers report.
+ * Peers: this process decides from its own hits and the hits that peers report.
  *
- * Delegates to a local backend and reports every allowed call to the fleet. Remote hits are subtracted when they
- * arrive, below zero if need be (debt). Denied calls are not reported. `lockout-backend.ts` adds what lock-outs report.
+ * It delegates to a local backend and reports every allowed call to the fleet. Remote hits are subtracted when they
+ * arrive, below zero if necessary (debt). Denied calls are not reported. `lockout-backend.ts` adds lock-out events.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -22,7 +22,7 @@ import { type SharedLevels, sharedLevelsOf } from './shared-levels.ts';
 
 type Refusal = Extract<Decision, { verdict: 'deny' }>;
 
-/** What a limit needs of the node. */
+/** The members of the node that a limit uses. */
 export type PeerNetwork = Pick<
   PeerNode,
   | 'hasher'
@@ -34,7 +34,7 @@ export type PeerNetwork = Pick<
   | 'isCatchingUp'
 >;
 
-/** A call that comes while the node catches up after a suspension may be admitted soon. */
+/** Denial while the node catches up after a suspension: the call may be allowed soon. */
 const JOINING_REFUSAL: Decision = { verdict: 'deny', retryAfterMs: 100, reason: 'joining' };
 
 export class PeersBackend extends DelegatingBackend<LocalBackend> {
@@ -43,9 +43,9 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
   readonly #hasher: Hasher;
   readonly #name: string;
   #limit: PeerLimit;
-  /** The level that use beyond the cost can cause. */
+  /** The level that overuse can reach: use beyond the cost. */
   #maxLevel = 0;
-  /** The level at which nothing is left. */
+  /** The level at which no units remain. */
   #capacity = 0;
   /** False if no rule of the limit counts hits of peers. */
   #countsHits = true;
@@ -66,7 +66,7 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
     this.#limit = this.#join(policy);
   }
 
-  /** Shares the limit under its rule. */
+  /** Starts sharing the limit under its rule. */
   #join(policy: Policy): PeerLimit {
     const local = this.inner;
     const levels = levelsOf(policy);
@@ -106,7 +106,7 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
     return limit;
   }
 
-  /** Hits of nodes that still have the other rule do not count here: a limit's id contains its rule. */
+  /** Hits of nodes that still have the old rule do not count here: a limit's id contains its rule. */
   prepareChange(policy: Policy): (() => void) | undefined {
     const change = this.inner.prepareChange(policy);
     if (!change) return undefined;
@@ -118,14 +118,14 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
     };
   }
 
-  /** Continues as a local backend. Hits recorded so far are still reported. */
+  /** Continues as a local backend. Hits recorded before are still reported. */
   override detach(): void {
     this.#isDetached = true;
     this.#network.removeLimit(this.#limit);
     super.detach();
   }
 
-  /** Whether the levels here are as old as a suspension that has just ended. */
+  /** True if the levels here date from before a suspension that has just ended. */
   get #isOutdated(): boolean {
     return this.#network.isCatchingUp() && !this.#isDetached;
   }
@@ -141,7 +141,7 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
   }
 
   override checkWithStatus(low: number, high: number, cost: number): CheckWithStatus | undefined {
-    if (this.#isOutdated) return undefined; // `check` refuses
+    if (this.#isOutdated) return undefined; // `check` denies
     const checked = this.inner.checkWithStatus(low, high, cost);
     if (!checked) return undefined;
     const decision = this.#recordHashed(checked.decision, low, high, cost);
@@ -206,7 +206,7 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
     return decision;
   }
 
-  /** What is refused because of predicted hits alone fits when they are given back: sooner than the rule knows. */
+  /** A denial that only predicted hits cause ends when they are released, earlier than the rule's retry time. */
   #untilReleased(refusal: Refusal, low: number, high: number, cost: number): Refusal {
     if (!this.#limit.isAdditive || refusal.retryAfterMs === NEVER) return refusal;
     const missing = this.#limit.level(low, high) + cost - this.#capacity;
@@ -214,7 +214,7 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
     return ms < refusal.retryAfterMs ? { ...refusal, retryAfterMs: ms } : refusal;
   }
 
-  /** The inner backend has just hashed the key, so the hasher still holds it. */
+  /** Uses the hasher's last key: the inner backend has just hashed it. */
   #recordHitsOfLastKey(hits: number): void {
     this.#recordHits(this.#hasher.low, this.#hasher.high, hits);
   }
@@ -240,7 +240,7 @@ function levelsOf(policy: Policy): SharedLevels {
   throw new ConfigError('limit', expected, `${levels.numbers} numbers for each key`);
 }
 
-/** The same name and rule give the same id on every node (FNV-1a). What a limit reports besides hits has ids of its own. */
+/** The limit's id: equal names and rules give equal ids on every node (FNV-1a). A lock-out's channels have own ids. */
 export function limitId(name: string, policy: Policy, ...channel: readonly string[]): number {
   const text = JSON.stringify([name, policy.specs, ...channel]);
   let hash = 0x811c9dc5;
@@ -248,5 +248,5 @@ export function limitId(name: string, policy: Policy, ...channel: readonly strin
   return hash >>> 0;
 }
 
-/** Rounded up, so that a state transfer never adds tokens; a positive integer is short on the wire. */
+/** Rounds up, so that a state transfer never adds tokens; a positive integer is short on the wire. */
 const ceilMs = (ms: Millis): Millis => Math.min(Math.max(1, Math.ceil(ms)), Number.MAX_VALUE);

@@ -5,12 +5,12 @@ import { createPolicy } from '../../policies/limit.ts';
 import { bindingLevel, raiseLevels, timeToFull } from './bucket-levels.ts';
 
 describe('bucket levels', () => {
-  /** The first fills fast and is small, the second fills slowly and is large. */
+  /** The first bucket fills fast and is small, the second fills slowly and is large. */
   const limit = { all: [{ bucket: { rate: 10, burst: 10 } }, { bucket: { rate: 1, burst: 60 } }] };
   const policy = createPolicy(limit, seededRandom(1));
   const buckets = policy.buckets ?? [];
 
-  /** Both buckets after so many hits at an instant. */
+  /** Both buckets after `hits` at an instant. */
   function bothAfter(hits: number, at: number) {
     const state = new Float64Array(policy.width);
     policy.init(state, 0, at);
@@ -24,7 +24,7 @@ describe('bucket levels', () => {
   }
 
   test('bucket levels: the bucket with the least left binds, expressed in tokens of the largest', () => {
-    expect(bothAfter(6, 0).levelAt(0)).toBe(56); // the small one has 4 left
+    expect(bothAfter(6, 0).levelAt(0)).toBe(56); // the small bucket has 4 units left
     expect(bothAfter(7, 0).levelAt(0)).toBe(57);
     expect(bothAfter(6, 0).levelAt(500)).toBe(51);
     expect(bothAfter(60, 0).levelAt(6_000)).toBe(54); // the small one is full, the large one has 6 left

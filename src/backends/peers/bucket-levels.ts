@@ -1,7 +1,7 @@
 /**
- * Levels of token buckets as peers exchange them: read and raised in the state that the policy owns.
+ * Levels of token buckets that peers exchange: they are read and raised in the state that the policy owns.
  *
- * Several buckets of one limit (`all`) stand side by side in one state.
+ * The buckets of one limit (`all`) are adjacent in one state.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -10,8 +10,8 @@ import { BUCKET_WIDTH, SPENT, UPDATED_AT } from '../../policies/bucket.ts';
 import type { BucketTerms, State } from '../../policies/policy.ts';
 
 /**
- * How far the bucket that binds is from empty, expressed as tokens spent of the largest bucket: one more
- * hit raises it by one, no matter which bucket binds.
+ * The distance of the binding bucket from empty, expressed as spent tokens of the largest bucket: one more hit raises
+ * it by one, whichever bucket binds.
  */
 export function bindingLevel(
   buckets: readonly BucketTerms[],
@@ -44,8 +44,8 @@ export function timeToFull(
 }
 
 /**
- * Raises each bucket to at least a peer's level: its time to full, plus hits that the peer has yet to count. The debt
- * stays within `maxDebt`, and finite, whatever time the peer reports.
+ * Raises each bucket to at least a peer's level: its time to full, plus hits that the peer has not counted yet. The
+ * debt stays within `maxDebt`, and finite, for any time that the peer reports.
  */
 export function raiseLevels(
   buckets: readonly BucketTerms[],

@@ -6,15 +6,15 @@
 
 import { MAX_AMOUNT } from '../../core/options.ts';
 
-/** Fits into one network packet without fragmentation, with space for the MAC. */
+/** The largest datagram that fits into one network packet without fragmentation, with space for the MAC. */
 export const MAX_DATAGRAM_BYTES = 1200;
 
-/** The text of one message: a page of controls with 1,000 bytes of records, its cursors and its MAC. */
+/** The longest text of a message: a page of controls with 1,000 bytes of records, its cursors and its MAC. */
 const MAX_TEXT_BYTES = 1140;
 
 const MAX_NAME_BYTES = 64;
 
-/** What a writer can hold: no message is longer. */
+/** Capacity of a writer: no message is longer. */
 export const MAX_MESSAGE_BYTES = MAX_DATAGRAM_BYTES + 64;
 
 const scratch = new Uint8Array(MAX_MESSAGE_BYTES);
@@ -44,7 +44,7 @@ export class Writer {
     this.offset += 6;
   }
 
-  /** An integer from 0 on. */
+  /** An integer from 0. */
   varint(value: number): void {
     let rest = value;
     while (rest >= 128) {
@@ -59,7 +59,7 @@ export class Writer {
     this.amount(Math.min(value, MAX_AMOUNT));
   }
 
-  /** A number above 0: an integer as varint, any other as 0 and a float of 64 bits. */
+  /** A number above 0: integers as varint, other numbers as a 0 and a 64-bit float. */
   amount(value: number): void {
     if (Number.isSafeInteger(value)) {
       this.varint(value);
@@ -77,7 +77,7 @@ export class Writer {
     this.offset += written;
   }
 
-  /** At most what fits into a datagram; whole characters only. */
+  /** Writes at most the text that fits into a datagram; whole characters only. */
   longText(value: string): void {
     const target = scratch.subarray(this.offset + 2, this.offset + 2 + MAX_TEXT_BYTES);
     const { written } = new TextEncoder().encodeInto(value, target);

@@ -12,9 +12,9 @@ const SOCKET_BUFFER = 200;
 
 interface FrozenNode extends TestPeer {
   freeze(): void;
-  /** Calls can be made before `wake`: requests are read before timers run. */
+  /** Resumes, so that calls can be made before `wake`: requests are read before timers run. */
   resume(): void;
-  /** Reads the datagrams that have waited, one in so many ms. */
+  /** Reads the waiting datagrams, one per `readMs`. */
   wake(readMs?: number): void;
 }
 
@@ -59,7 +59,7 @@ async function fleet(limit: Limit, { count = 3, seed = 1, loss = 0 } = {}) {
     nodes.push(await join(`${n}`));
     await clock.advanceAsync(1500);
   }
-  /** Time passes, and these nodes serve calls of other keys. */
+  /** Advances time while these nodes serve calls of other keys. */
   const pass = async (ms: number, serving: readonly TestPeer[] = []): Promise<void> => {
     for (let n = 0; n < ms; n += 50) {
       for (const { backend } of serving) backend.check(`other:${n % 1000}`, 1);

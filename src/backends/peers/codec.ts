@@ -7,10 +7,11 @@
  *
  * `newest` is the newest version that the sender speaks (`wire-versions.ts`); 0 stands for the version of the datagram.
  * A node id has 48 random bits, new at each start; `to` is 0 for a broadcast. `datagramSeq` is a sequence number over
- * all datagrams of a node, for the replay window (`replay-window.ts`). A key is sent as its 64-bit hash: every node of a
- * fleet hashes alike, with a seed that depends on the fleet's key. Integers are varints (seven bits per byte), so a key with a few hits takes nine bytes.
+ * all datagrams of a node, for the replay window (`replay-window.ts`). A key is sent as its 64-bit hash: all nodes hash
+ * with one seed, which depends on the fleet's key. Integers are varints (7 bits per byte): a key with few hits takes 9
+ * bytes.
  *
- * `decode` returns undefined for malformed input and for versions that are not spoken.
+ * `decode` returns undefined for malformed input and for versions that this node does not speak.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -43,15 +44,15 @@ const TO_OFFSET = 8;
 const NEWEST_OFFSET = 14;
 const HEADER_BYTES = 20;
 
-/** The byte above a sequence number is the newest version. A node sends fewer datagrams than this: 10,000/s for 3 years. */
+/** The byte above a sequence number is the newest version. A node sends fewer datagrams: 10,000/s for 3 years. */
 const SEQ_LIMIT = 2 ** 40;
 
 const KINDS = Object.keys(MESSAGE_FIELDS) as MessageKind[];
 
-/** Bytes before a page of keys at most: nonce, limit, two cursors, buckets. */
+/** The most bytes before a page of keys: nonce, limit, two cursors, buckets. */
 const PAGE_HEADER_BYTES = 6 + 4 + 8 + 8 + 1;
 
-/** Bytes of one entry at most: limit, count, hash, amount. */
+/** The most bytes of one entry: limit, count, hash, amount. */
 const MAX_ENTRY_BYTES = 4 + 1 + 8 + 9;
 
 type Fields = readonly (keyof MessageFields)[];
@@ -59,10 +60,9 @@ type Fields = readonly (keyof MessageFields)[];
 const firstVersionOf = (field: keyof MessageFields): number =>
   field in FIELD_SINCE ? FIELD_SINCE[field as keyof typeof FIELD_SINCE] : 0;
 
-/** By version, which is one byte. */
+/** Fields by version, which is one byte. */
 const fieldsByVersion: Readonly<Record<MessageKind, Fields>>[] = [];
 
-/** The fields of a message in a version. */
 function fieldsOf(kind: MessageKind, version: number): Fields {
   fieldsByVersion[version] ??= fieldsInVersion(version);
   return fieldsByVersion[version][kind];
@@ -95,7 +95,7 @@ export function encode(
   return writer.finish();
 }
 
-/** Older reports are sent with this age: they count for a little more than they should, never for less. */
+/** Older reports are sent with this age: they count slightly too much, never too little. */
 const MAX_AGO_MS = 2 ** 16 - 1;
 
 /** A copy of a report for one node, with its age and a new datagram sequence number. */
@@ -113,7 +113,7 @@ export function retransmitCopyOf(
   return copy;
 }
 
-/** How many entries from index `from` on fit into one datagram. Adjacent entries of one limit share its id. */
+/** The number of entries from index `from` that fit into one datagram. Adjacent entries of one limit share its id. */
 export function entriesThatFit(entries: Entries, from: number): number {
   let freeBytes = MAX_DATAGRAM_BYTES - HEADER_BYTES - 3 * 8 - MAX_ENTRY_BYTES;
   let at = from;
@@ -132,11 +132,11 @@ const PAGE_BYTES = MAX_DATAGRAM_BYTES - HEADER_BYTES - PAGE_HEADER_BYTES;
 
 const maxKeyBytes = (buckets: number): number => 8 + 9 * buckets;
 
-/** How many keys fit into one datagram, whatever their state, beside a list of included reports. */
+/** The number of keys in any state that fit into one datagram, besides a list of included reports. */
 export const keysPerPage = (buckets: number, included?: IncludedReports): number =>
   Math.floor((PAGE_BYTES - (included ? includedBytes(included) : 0)) / maxKeyBytes(buckets));
 
-/** The first of the sets that fit into a page: at most half of it, and beside at least one key. */
+/** The first sets that fit into a page: at most half of it, and always besides at least one key. */
 export function setsThatFit(sets: readonly ReportSet[], buckets: number): IncludedReports {
   let freeBytes =
     Math.min(PAGE_BYTES / 2, PAGE_BYTES - maxKeyBytes(buckets)) - INCLUDED_HEADER_BYTES;
@@ -148,7 +148,7 @@ export function setsThatFit(sets: readonly ReportSet[], buckets: number): Includ
   return { isComplete: count === sets.length, sets: sets.slice(0, count) };
 }
 
-/** Whether all origins are listed, and how many are. */
+/** Whether all origins are listed, and the number of listed origins. */
 const INCLUDED_HEADER_BYTES = 2;
 
 const includedBytes = ({ sets }: IncludedReports): number =>
@@ -179,7 +179,7 @@ export function decode(bytes: Uint8Array, versions = WIRE_VERSIONS): Message | u
   return reader.isValid && reader.isAtEnd ? (message as unknown as Message) : undefined;
 }
 
-/** The header of a datagram whose version is not spoken; undefined for any other. */
+/** The header of a datagram of another version; undefined for any other datagram. */
 export function otherVersionOf(
   bytes: Uint8Array,
   versions: WireVersions,
@@ -201,7 +201,7 @@ function readHeader(reader: Reader): Envelope & { readonly kind: MessageKind | u
   return { from, to, datagramSeq: seq % SEQ_LIMIT, version, newest, kind };
 }
 
-/** What a page needs from the fields before it. */
+/** Fields of a page that must be read before its keys. */
 type PageFields = Pick<MessageFields, 'buckets'>;
 
 interface FieldCodec<T> {
@@ -266,7 +266,7 @@ function readEntries(reader: Reader): Entries {
   return entries;
 }
 
-/** A hash of all zeros marks an empty slot of a key table: as a key it would be counted and never found. */
+/** Reads a hash. All zeros marks an empty slot of a key table: such a key would be counted and never found. */
 function readHash(reader: Reader): [low: number, high: number] {
   const low = reader.u32() | 0;
   const high = reader.u32() | 0;

@@ -12,16 +12,16 @@ import type { RetransmitBuffer } from './retransmit-buffer.ts';
 import type { DatagramSender } from './sender.ts';
 import { WIRE_VERSIONS, type WireVersions } from './wire-versions.ts';
 
-/** The public options after validation, durations in milliseconds. The protocol and the simulator need no option reader. */
+/** The validated public options, durations in milliseconds. The protocol and the simulator need no option reader. */
 export interface PeerOptions {
   /** Time between two reports. */
   readonly intervalMs: Millis;
   /** `eager` also reports as soon as a key has `flushThreshold` pending hits. */
   readonly exchange: 'eager' | 'periodic';
   readonly flushThreshold: number;
-  /** Datagrams per second for early reports; above it, reports are batched. */
+  /** Datagrams per second for early reports; above this rate, reports are batched. */
   readonly maxReports: number;
-  /** A peer that was silent for this long is gone. */
+  /** A peer is gone after this time of silence. */
   readonly peerTimeoutMs: Millis;
   /** How long, and up to how many bytes, sent reports are kept for retransmission. */
   readonly retransmitBufferMs: Millis;

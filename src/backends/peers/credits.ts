@@ -1,11 +1,11 @@
 /**
  * Units that a node's group has borrowed for a key and that are not used yet. The node's peers do not know of them.
  *
- * Peers subtract every reported hit. So hits that are covered by borrowed tokens are not reported: each would cost
- * the peers a token of their own bucket.
+ * Peers subtract every reported hit. So hits that borrowed tokens cover are not reported: each would cost the peers a
+ * token of their own bucket.
  */
 
-/** Keys with credits; for further keys, hits are reported as usual. */
+/** The most keys with credits; hits of further keys are reported as usual. */
 const MAX_KEYS = 1000;
 
 export class ImportedCredits {
@@ -22,7 +22,7 @@ export class ImportedCredits {
     this.#tokens.set(id, (before ?? 0) + tokens);
   }
 
-  /** Returns how many of the hits the credits cover. */
+  /** Uses credits; returns the number of hits that they cover. */
   consume(low: number, high: number, hits: number): number {
     const id = `${low} ${high}`;
     const tokens = this.#tokens.get(id) ?? 0;

@@ -23,7 +23,7 @@ export interface PeersConfig {
   readonly options: PeerOptions;
 }
 
-/** Reads the section. Its values may be secret, so no message shows them. */
+/** Reads the section. Its values may be secret, so errors omit them. */
 export function readPeersConfig(value: unknown, path: string): PeersConfig {
   const fields = secretSection(path, value, 'an object with one of udp, nats, redis');
   const transport = readOnlyField(fields, TRANSPORT_READERS);
@@ -37,7 +37,7 @@ export function readPeersConfig(value: unknown, path: string): PeersConfig {
   return { transport: transport as TransportConfig, secrets: secrets as FleetSecrets, options };
 }
 
-/** Whether only this machine can take part. A NATS or Redis server may have clients elsewhere. */
+/** Whether only this machine can take part. A NATS or Redis server may have clients on other machines. */
 const isLoopback = (transport: TransportConfig): boolean =>
   transport.kind === 'udp' && udp(transport.options).isLoopback;
 
@@ -67,7 +67,7 @@ const TRANSPORT_READERS: Readonly<
   },
 };
 
-/** A single address is a multicast group if it is in that range, else a node. */
+/** Reads UDP options. A single address is a multicast group if it is in the multicast range, otherwise a node. */
 function udpOptionsOf(value: unknown): UdpOptions {
   if (isRecord(value)) return value as unknown as UdpOptions;
   const only = Array.isArray(value) && value.length === 1 ? value[0] : value;

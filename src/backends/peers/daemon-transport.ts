@@ -1,7 +1,5 @@
 /**
- * The transport of a daemon's node, as configured.
- *
- * A daemon that cannot open its UDP socket does not start. A NATS or Redis server may become available later, and
+ * A daemon that cannot open its UDP socket does not start. A NATS or Redis server may become available later, and may
  * fail: meanwhile every daemon decides by its own count.
  */
 
@@ -13,7 +11,7 @@ import { redisChannel } from './redis-transport.ts';
 import { type DatagramHandler, type Transport, zeroCounts } from './transport.ts';
 import { udp } from './udp-transport.ts';
 
-/** @throws {ConfigError} if the package it needs is missing. */
+/** Creates the configured transport. @throws {ConfigError} if the required package is missing. */
 export async function createTransport(
   config: TransportConfig,
   { clock, log, connections }: BackendStartContext,
@@ -30,7 +28,7 @@ export async function createTransport(
   return lazyNatsTransport(connector, config.subject);
 }
 
-/** The NATS transport on a connection that may come later. */
+/** The NATS transport on a connection that may be established later. */
 function lazyNatsTransport(connector: NatsConnector, subject: string): Transport {
   let inner: Transport | undefined;
   return {

@@ -38,7 +38,7 @@ function renderFleet(view: FleetView): (string | TextTable)[] {
   ];
 }
 
-/** `: 2 failed, 1 dropped` for the counts above 0. */
+/** Formats the counts above 0: `: 2 failed, 1 dropped`. */
 function listCounts(counts: Readonly<Record<string, number>>): string {
   const seen = Object.entries(counts).filter(([, count]) => count > 0);
   return seen.length > 0 ? `: ${seen.map(([what, count]) => `${count} ${what}`).join(', ')}` : '';
@@ -65,7 +65,7 @@ function renderGone({ gone }: FleetView): (string | TextTable)[] {
   ];
 }
 
-/** The sources whose datagrams are rejected now: the fleet is split as long as there are any. */
+/** The sources whose datagrams are rejected now: the fleet is split while there are any. */
 function renderRejected({ rejected, versions }: FleetView): (string | TextTable)[] {
   const present = rejected.filter(isPresent);
   if (present.length === 0) return [];
@@ -81,7 +81,7 @@ function renderRejected({ rejected, versions }: FleetView): (string | TextTable)
   ];
 }
 
-/** A node sends at least once a second. */
+/** True for a source that still sends: a node sends at least once a second. */
 const isPresent = ({ ageMs }: RejectedSource): boolean => ageMs < REJECTED_FOR_MS;
 const REJECTED_FOR_MS: Millis = 60_000;
 

@@ -1,8 +1,8 @@
 /**
  * The peers backend in a daemon: limits of the fleet are decided here and reported to the other daemons.
  *
- * The daemon joins before it listens, so that it knows how keys stand elsewhere when the first check arrives. Peers
- * that appear and disappear are logged.
+ * The daemon joins before it listens, so that it has the levels of other daemons when the first check arrives. It logs
+ * peers that appear and disappear.
  */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
@@ -27,14 +27,14 @@ import { REJECT_MESSAGES, type RejectedSource } from './rejected-sources.ts';
 import type { Transport } from './transport.ts';
 import type { WireVersions } from './wire-versions.ts';
 
-/** How long a starting daemon waits for its transport, and then for the state of its peers. */
+/** How long a starting daemon waits for its transport, and after that for the state of its peers. */
 const OPEN_TIMEOUT_MS: Millis = 1000;
 const SYNC_TIMEOUT_MS: Millis = 5000;
 
 /** Interval of the check for changes that are logged. */
 const POLL_MS: Millis = 1000;
 
-/** A daemon without peers for so long is the first of its fleet, or a firewall cuts it off. */
+/** A daemon without peers for this long is the first of its fleet, or a firewall cuts it off. */
 const NO_PEERS_WARNING_MS: Millis = 5000;
 
 const NO_KEY_WARNING =
@@ -117,7 +117,7 @@ function runPeers(
   return {
     createFactory: () => peersFactory(node),
     channel: node.channel,
-    /** Resolves when the state of the peers is known, or after a timeout. Rejects if the transport cannot open. */
+    /** Resolves when the state of the peers is known, or after a timeout. Rejects if the transport cannot be opened. */
     async join() {
       const { transport: through, name } = node.view();
       const opened = node.open().catch((error: unknown) => {
@@ -146,7 +146,7 @@ function runPeers(
   };
 }
 
-/** A split fleet admits more than its limits, so it is an error; a wrong key may be an attempt from outside. */
+/** Logs rejected datagrams. A split fleet exceeds its limits, so it is an error; a wrong key may be an attack. */
 const rejectionLogger =
   ({ oldest, newest }: WireVersions, log: Log) =>
   ({ reason, from, version }: RejectedSource): void => {
@@ -156,15 +156,15 @@ const rejectionLogger =
     else log('error', REJECT_MESSAGES[reason], { ...address, version, spoken });
   };
 
-/** Logs what has changed since the last view. */
+/** Logs changes since the last view. */
 function changeLogger(clock: Clock, log: Log): (view: FleetView) => void {
   const logPeers = peerLogger(log);
   let openedAt: Millis | undefined;
-  /** A peer was found, or the warning that there is none was logged. */
+  /** True if a peer was found, or the warning that there is none was logged. */
   let hasReportedPeers = false;
   let hasWarnedUnknown = false;
 
-  /** Once after the start: a peer that disappears later is logged by name. */
+  /** Warns once after the start: a peer that disappears later is logged by name. */
   const warnIfAlone = (isAlone: boolean, now: Millis): void => {
     openedAt ??= now;
     if (hasReportedPeers || (isAlone && now - openedAt < NO_PEERS_WARNING_MS)) return;
@@ -173,7 +173,7 @@ function changeLogger(clock: Clock, log: Log): (view: FleetView) => void {
       log('warn', 'no peers found: is this the first daemon, or does a firewall block it?');
   };
 
-  /** Once: daemons may have different limits on purpose. */
+  /** Warns once: daemons may have different limits on purpose. */
   const warnUnknownLimits = (keys: number): void => {
     if (keys === 0 || hasWarnedUnknown) return;
     hasWarnedUnknown = true;

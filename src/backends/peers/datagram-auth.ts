@@ -5,8 +5,8 @@
  *     │ message, AES-256-CTR, IV = MAC   │ first 16 bytes of its MAC      │      HMAC-SHA-256 of the message
  *     └──────────────────────────────────┴────────────────────────────────┘
  *
- * The MAC is also the initialisation vector, so no nonce is needed that must never repeat. Messages differ, as each
- * has its sender and sequence number. An observer sees addresses, sizes and times, and nothing of the contents.
+ * The MAC is also the initialisation vector, so no nonce must be kept unique. Messages differ, because each has its
+ * sender and sequence number. An observer sees addresses, sizes and times, but no contents.
  *
  * The MAC does not prevent replays. The protocol does: by the handshake (`handshake.ts`), the replay window
  * (`replay-window.ts`), and by counting each report once.
@@ -18,17 +18,17 @@ import { MAX_MESSAGE_BYTES } from './bytes.ts';
 
 const MAC_BYTES = 16;
 
-/** A longer datagram is of no peer: its MAC is not computed, which would take time in proportion to its length. */
+/** Longer datagrams do not come from a peer: their MAC, whose time grows with the length, is not computed. */
 const MAX_ENCRYPTED_BYTES = MAX_MESSAGE_BYTES + MAC_BYTES;
 
 export interface DatagramAuth {
   /** Encrypts with the first key. */
   encrypt(message: Uint8Array): Uint8Array;
-  /** The message; undefined if its MAC matches with no key. */
+  /** Decrypts a message; undefined if its MAC matches with no key. */
   decrypt(bytes: Uint8Array): Uint8Array | undefined;
-  /** Whether the datagram is of wire version 2: authenticated with one of the keys, not encrypted. */
+  /** Whether the datagram has wire version 2: authenticated with one of the keys, not encrypted. */
   isVersion2(bytes: Uint8Array): boolean;
-  /** Datagrams decrypted with a key that is not the first. */
+  /** Number of datagrams that were decrypted with a key other than the first. */
   readonly otherKey: number;
 }
 
@@ -37,11 +37,11 @@ export type FleetKey = string | readonly string[];
 
 export interface FleetSecrets {
   readonly key: FleetKey | undefined;
-  /** Secret of the key hash; default: the key. */
+  /** Secret of the key hash. Default: the key. */
   readonly seed?: string | undefined;
 }
 
-/** Without a key every datagram is readable and accepted: for loopback only. */
+/** Without a key, every datagram is readable and accepted: for loopback only. */
 const NO_AUTH: DatagramAuth = {
   encrypt: (message) => message,
   decrypt: (bytes) => bytes,
@@ -49,7 +49,7 @@ const NO_AUTH: DatagramAuth = {
   otherKey: 0,
 };
 
-/** Nodes with another `seed` (default: the key) hash keys in another way, so their datagrams do not match. */
+/** Nodes with another `seed` (default: the key) hash keys differently, so their datagrams do not match. */
 export function createDatagramAuth(
   key: FleetSecrets['key'],
   seed?: FleetSecrets['seed'],
@@ -90,7 +90,7 @@ function createCipher(key: string, seed: string): Pick<DatagramAuth, 'encrypt' |
   const secret = seed === key ? key : deriveKey(key, `seed ${seed}`);
   const macKey = deriveKey(secret, 'mac');
   const cipherKey = deriveKey(secret, 'cipher');
-  /** In counter mode encryption and decryption are the same. */
+  /** Encrypts or decrypts: both are equal in counter mode. */
   const applyCipher = (mac: Uint8Array, bytes: Uint8Array): Buffer =>
     createCipheriv('aes-256-ctr', cipherKey, mac).update(bytes);
   return {
@@ -114,12 +114,12 @@ const splitMac = (bytes: Uint8Array): [message: Uint8Array, mac: Uint8Array] => 
   return [bytes.subarray(0, end), bytes.subarray(end)];
 };
 
-/** Every node of a fleet hashes keys alike, with a seed that only the secret reveals; without one it is public. */
+/** The hash seed of a fleet, equal on all nodes and derived from the secret; without a secret it is public. */
 export function fleetHashSeed(secret: string | undefined): HashSeed {
   const bytes = deriveKey(secret ?? '', 'hash');
   return [0, 4, 8, 12].map((at) => bytes.readInt32LE(at));
 }
 
-/** A separate key per use, so that one does not reveal the other. The labels are part of the wire format. */
+/** Derives a separate key per use, so that one does not reveal another. The labels are part of the wire format. */
 const deriveKey = (key: string | Buffer, use: string): Buffer =>
   createHmac('sha256', key).update(`sluice peers ${use}`).digest();

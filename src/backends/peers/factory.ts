@@ -4,7 +4,7 @@ import type { BackendContext, BackendFactory } from '../backend.ts';
 import { type PeerNetwork, PeersBackend } from './backend.ts';
 import { LockoutPeersBackend } from './lockout-backend.ts';
 
-/** @throws {ConfigError} if peers cannot share the policy. */
+/** Creates the backend of a policy. @throws {ConfigError} if peers cannot share the policy. */
 export function createPeersBackend(
   policy: Policy,
   context: BackendContext,
@@ -20,7 +20,7 @@ export const peersFactory = (network: PeerNetwork): BackendFactory => ({
   create: (policy, context) => createPeersBackend(policy, context, network),
 });
 
-/** Peers without a network, to validate a policy. */
+/** Peers without a network, for validating a policy. */
 export const dryRunPeers = peersFactory({
   hasher: createHasher([0, 0]),
   addLimit() {},

@@ -1,6 +1,6 @@
 /**
- * Proof of presence: a new node gets a `hello` with a fresh nonce and has to return it. A replayed datagram
- * cannot contain the nonce, so it proves nothing.
+ * Proof of presence: a new node gets a `hello` with a fresh nonce and must return it. A replayed datagram cannot
+ * contain the nonce, so it proves nothing.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -8,13 +8,13 @@ import type { Random } from '../../core/random.ts';
 import { BROADCAST, type NodeId, random48 } from './messages.ts';
 import type { Requester } from './response-limiter.ts';
 
-/** Nodes that have not answered their `hello` yet. */
+/** The most nodes that have not replied to their `hello` yet. */
 const MAX_PENDING_HANDSHAKES = 1024;
 
-/** Minimum interval between two `hello` to the same node. */
+/** Minimum interval between two `hello` messages to one node. */
 const HELLO_INTERVAL_MS: Millis = 50;
 
-/** The same for a node without a common wire version: it has to notice, and nothing else. */
+/** Minimum interval for a node without a common wire version, which only has to detect that. */
 const INCOMPATIBLE_HELLO_INTERVAL_MS: Millis = 1000;
 
 interface PendingHandshake extends Requester {
@@ -48,7 +48,7 @@ export class PendingHandshakes {
     return handshake;
   }
 
-  /** The nonce for the `hello` that is sent now. */
+  /** Returns the nonce for the `hello` that is sent now. */
   issueNonce(id: NodeId, now: Millis): number {
     const handshake = this.getOrCreate(id);
     if (now >= handshake.nonceValidUntil) {
@@ -59,12 +59,12 @@ export class PendingHandshakes {
     return handshake.nonce;
   }
 
-  /** The node has no common wire version: it gets a `hello` only now and then. */
+  /** Marks a node without a common wire version: it gets a `hello` only rarely. */
   markIncompatible(id: NodeId): void {
     this.getOrCreate(id).helloIntervalMs = INCOMPATIBLE_HELLO_INTERVAL_MS;
   }
 
-  /** Whether the nonce is the one sent to this node, or the one that was broadcast. */
+  /** Whether the nonce is the one that was sent to this node or broadcast. */
   isValidReply(id: NodeId, nonce: number, now: Millis): boolean {
     const matches = (handshake: PendingHandshake | undefined): boolean =>
       handshake?.nonce === nonce && now < handshake.nonceValidUntil;

@@ -1,20 +1,20 @@
 /**
- * Which reports of each node a page of a state transfer includes: without it, a receiver cannot tell the hits of the page
- * from the hits that reports bring.
+ * The reports of each node that a page of a state transfer includes: without this list, a receiver cannot distinguish
+ * the hits of the page from the hits of reports.
  *
  *     origin A   1 2 3 4 5 6 7         highest 7, nothing missing
  *     origin B   1 2 3 · 5             highest 5, missing 4
  *
- * An origin without reports is not listed. A page has space for a number of origins; if there are more, the list is not
- * complete, and nothing is known of the others.
+ * Origins without reports are not listed. A page has space for a limited number of origins. If there are more, the list
+ * is incomplete, and nothing is known about the others.
  */
 
 import type { NodeId } from './messages.ts';
 
-/** Origins in a page at most. */
+/** The most origins in a page. */
 export const MAX_ORIGINS = 64;
 
-/** Ranges of missing reports of one origin at most. */
+/** The most ranges of missing reports of one origin. */
 export const MAX_MISSING_RANGES = 16;
 
 /** Reports of one node. */
@@ -26,7 +26,7 @@ export interface ReportSet {
 }
 
 export interface IncludedReports {
-  /** False if further origins have reports that are included. */
+  /** False if the page includes reports of further origins. */
   readonly isComplete: boolean;
   readonly sets: readonly ReportSet[];
 }
@@ -40,7 +40,7 @@ export const isIn = ({ highest, missing }: ReportSet, seq: number): boolean => {
 
 /** The included reports of one page, by origin. */
 export class PageContents {
-  /** False if reports of further origins are included. */
+  /** False if the page includes reports of further origins. */
   readonly isComplete: boolean;
   readonly #sets: ReadonlyMap<NodeId, ReportSet>;
 
@@ -53,7 +53,7 @@ export class PageContents {
     return this.#sets.values();
   }
 
-  /** Whether it is known which reports of the origin are included. */
+  /** Whether the included reports of the origin are known. */
   isKnown(origin: NodeId): boolean {
     return this.isComplete || this.#sets.has(origin);
   }
@@ -63,7 +63,7 @@ export class PageContents {
     return set !== undefined && isIn(set, seq);
   }
 
-  /** All reports up to this one are included. */
+  /** The highest report up to which all reports are included. */
   contiguousTo(origin: NodeId): number {
     const set = this.#sets.get(origin);
     if (!set) return 0;

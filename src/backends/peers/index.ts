@@ -1,5 +1,3 @@
-/** `sluice/peers`: limits shared by gossip, without a server. The NATS transport is `sluice/nats`. */
-
 export type { FleetView } from './node.ts';
 export { type PeersMembership, type PeersOptions, peers } from './options.ts';
 export type { PeerView } from './peer-table.ts';

@@ -1,25 +1,25 @@
 /**
  * Corrects differences between the bucket levels of two nodes.
  *
- * All nodes subtract the same hits, so a difference stays as long as the bucket is never full. Under overload the
- * node that is ahead sees each token first and takes them all. A node that came back, or whose clock stopped,
- * would be ahead or behind for good. So each node compares with a random peer now and then, and moves by half of
- * the difference. The choice is random, so gains and losses even out, and no level passes the most extreme one.
+ * All nodes subtract equal hits, so a difference remains as long as the bucket is never full. Under overload the node
+ * that is ahead sees each token first and takes it. A node that returned, or whose clock stopped, would stay ahead or
+ * behind. So each node periodically compares with a random peer and moves by half of the difference. The choice is
+ * random, so gains and losses even out, and no level passes the most extreme one.
  *
  *     request at t0 ───────▶ reply at t1 ───────▶ comparison at t2
  *     level here             level of the peer    half of the difference
  *
- * Only hits that both have counted can be compared. Hits of the two nodes that are pending, or were reported
- * between t0 and t2, are known and left out. Hits of third nodes, and refill, are assumed to be evenly spread: half
- * of them before t1. If they are not, the peer's level is uncertain by that half. So a smaller difference is
- * ignored, and of a larger one only the rest counts: a burst between t0 and t2 changes nothing.
+ * Only hits that both nodes have counted can be compared. Hits of the two nodes that are pending, or were reported
+ * between t0 and t2, are known and left out. Hits of third nodes, and refill, are assumed to be evenly spread: half of
+ * them before t1. If they are not, the peer's level is uncertain by that half. So a smaller difference is ignored, and
+ * only the excess of a larger one counts: a burst between t0 and t2 changes nothing.
  */
 
 import { ENTRY_WIDTH, type Entries, type NodeId } from './messages.ts';
 
 export const MAX_COMPARED_KEYS = 16;
 
-/** Part of a difference that one comparison corrects. */
+/** Fraction of a difference that one comparison corrects. */
 const CORRECTION_FACTOR = 0.5;
 
 /** Samples recently served keys: one key of every report, in a ring of `MAX_COMPARED_KEYS`. */
@@ -58,11 +58,11 @@ interface ComparedKey {
   readonly limit: number;
   readonly low: number;
   readonly high: number;
-  /** Level here at the request, without pending hits. */
+  /** Level here at the request, excluding pending hits. */
   readonly levelAtRequest: number;
-  /** Hits that the peer has reported since. */
+  /** Hits that the peer has reported since the request. */
   receivedHits: number;
-  /** Hits that this node has reported since: sequence number and hits, alternating. */
+  /** Hits that this node has reported since the request: sequence number and hits, alternating. */
   readonly reportedHits: number[];
 }
 
@@ -87,19 +87,18 @@ export class LevelComparison {
     return this.#keys.flatMap(({ limit, low, high }) => [limit, low, high, 1]);
   }
 
-  /** To be called for every report of the peer. */
+  /** Must be called for every report of the peer. */
   recordReceived(entries: Entries): void {
     this.#forEachKey(entries, (key, hits) => {
       key.receivedHits += hits;
     });
   }
 
-  /** To be called for every report of this node. */
+  /** Must be called for every report of this node. */
   recordReported(seq: number, entries: Entries): void {
     this.#forEachKey(entries, (key, hits) => key.reportedHits.push(seq, hits));
   }
 
-  /** Visits the entries of compared keys. */
   #forEachKey(entries: Entries, act: (key: ComparedKey, amount: number) => void): void {
     for (let at = 0; at < entries.length; at += ENTRY_WIDTH) {
       const key = this.#keys.find(
@@ -111,9 +110,9 @@ export class LevelComparison {
   }
 
   /**
-   * Calls `adjust` with the correction for each key of the reply; a positive one spends units. `levelOf` is the
-   * level here now, without pending hits. `receivedSeq` is this node's last report that the peer had counted.
-   * False if the two levels cannot be compared.
+   * Calls `adjust` with the correction for each key of the reply; a positive correction spends units. `levelOf` is the
+   * current level here, excluding pending hits. `receivedSeq` is this node's last report that the peer had counted.
+   * Returns false if the levels cannot be compared.
    */
   applyCorrections(
     reply: Entries,
@@ -121,11 +120,11 @@ export class LevelComparison {
     levelOf: (limit: number, low: number, high: number) => number,
     adjust: (limit: number, low: number, high: number, by: number) => void,
   ): boolean {
-    if (receivedSeq < this.#seqAtRequest) return false; // the peer lacks hits that are in `levelAtRequest`
+    if (receivedSeq < this.#seqAtRequest) return false; // the peer lacks hits that `levelAtRequest` includes
     this.#forEachKey(reply, (key, peerLevel) => {
       const { limit, low, high, reportedHits } = key;
       const level = levelOf(limit, low, high);
-      if (level <= 0) return; // a full bucket: nothing to compare
+      if (level <= 0) return; // a full bucket has nothing to compare
       let counted = 0;
       let uncounted = 0;
       for (let n = 0; n < reportedHits.length; n += 2) {

@@ -1,33 +1,33 @@
 /**
- * The limits that a node shares with its peers, by id. The id is the same on every node.
+ * The limits that a node shares with its peers, by id. A limit's id is equal on all nodes.
  *
- * Two limits with the same id are siblings: one may be about to replace the other. Both get remote hits and each
- * other's hits. Levels are read from the newer one.
+ * Two limits with one id are siblings: one may be about to replace the other. Both get remote hits and each other's
+ * hits. Levels are read from the newer one.
  */
 
 import type { Millis } from '../../core/clock.ts';
 import { ENTRY_WIDTH, type Entries, type KeyRefillTimes } from './messages.ts';
 
-/** One limit, as the protocol sees it. Keys are the two halves of their hash. */
+/** One limit, as the protocol uses it. Keys are the two halves of their hash. */
 export interface PeerLimit {
   /** Derived from name and rule. */
   readonly id: number;
-  /** Whether hits add up linearly, so that predicted hits can be taken back: a single bucket without debt limit, or a window. */
+  /** Whether hits add up linearly, so predicted hits can be released: one bucket without `maxDebt`, or a window. */
   readonly isAdditive: boolean;
   /** Whether nodes compare its levels (`anti-entropy.ts`). */
   readonly isCompared: boolean;
   /** Subtracts hits that a peer served `agoMs` ago. */
   applyRemoteHits(low: number, high: number, hits: number, agoMs: Millis): void;
-  /** Numbers of a key in a state transfer; 0 if it has no state of its own to transfer. */
+  /** Numbers of a key in a state transfer; 0 if its state is not transferred by itself. */
   readonly buckets: number;
   /** Up to `maxKeys` keys from the cursor on, and the next cursor; 0 at the end. */
   readPage(
     cursor: number,
     maxKeys: number,
   ): { readonly refillTimes: KeyRefillTimes; readonly next: number };
-  /** Empties each bucket until it is full in `fullInMs` at the earliest; `uncounted` hits are spent on top. */
+  /** Empties each bucket until it is full in `fullInMs` at the earliest, and spends `uncounted` hits in addition. */
   raiseLevel(low: number, high: number, fullInMs: readonly Millis[], uncounted: number): void;
-  /** Units spent of a key, where hits are additive or levels are compared; 0 if nothing is, or the key is unknown. */
+  /** Units spent of a key, if hits are additive or levels are compared; otherwise, and for an unknown key, 0. */
   level(low: number, high: number): number;
   /** Spends `by` more units; fewer if negative. */
   adjustLevel(low: number, high: number, by: number): void;
@@ -35,7 +35,7 @@ export interface PeerLimit {
 
 export class PeerLimits {
   readonly #byId = new Map<number, readonly PeerLimit[]>();
-  /** Whether some id has more than one limit. */
+  /** Whether any id has more than one limit. */
   #hasSiblings = false;
 
   add(limit: PeerLimit): void {
@@ -51,7 +51,7 @@ export class PeerLimits {
     return this.#byId.get(id)?.at(-1);
   }
 
-  /** Of the limits whose state is transferred. */
+  /** Ids of the limits whose state is transferred. */
   get ids(): number[] {
     return [...this.#byId.keys()].filter((id) => (this.byId(id)?.buckets ?? 0) > 0);
   }
@@ -62,7 +62,7 @@ export class PeerLimits {
     for (const sibling of this.#siblings(limit)) sibling.applyRemoteHits(low, high, hits, 0);
   }
 
-  /** Subtracts the hits of a report; returns how many entries belong to unknown limits. */
+  /** Subtracts the hits of a report; returns the number of entries of unknown limits. */
   applyRemoteHits(entries: Entries, agoMs: Millis): number {
     let unknown = 0;
     for (let at = 0; at < entries.length; at += ENTRY_WIDTH) {
@@ -75,7 +75,7 @@ export class PeerLimits {
     return unknown;
   }
 
-  /** Applies one key of a state transfer; the source had not counted `uncounted` hits. */
+  /** Applies one key of a state transfer, and `uncounted` hits that the source had not counted. */
   raiseLevel(
     id: number,
     low: number,

@@ -1,10 +1,10 @@
 /**
- * Peers with a lock-out: besides hits, every event that changes a lock-out is reported.
+ * Peers with a lock-out: besides hits, they report every event that changes a lock-out.
  *
  *     check, settle, update ──▶ numbers before and after ──▶ what changed ──▶ channels (`lockout-channels.ts`)
  *
- * Events of peers change the numbers here in the same way, so failures of all nodes add up, and a success clears them on
- * all nodes.
+ * Events of peers change the numbers here likewise, so failures of all nodes add up, and a success clears them on all
+ * nodes.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -19,7 +19,7 @@ export class LockoutPeersBackend extends PeersBackend {
   readonly #name: string;
   readonly #network: PeerNetwork;
   readonly #hasher: Hasher;
-  /** Of each lock-out of the limit; none after `detach`. */
+  /** The channels of each lock-out of the limit; empty after `detach`. */
   #channels: readonly LockoutChannels[];
 
   /** @throws {ConfigError} if peers cannot share the policy. */
@@ -88,7 +88,7 @@ export class LockoutPeersBackend extends PeersBackend {
     this.#trackKey(key, () => super.settle(key, settlement, now));
   }
 
-  /** Hits that were served elsewhere are known there. */
+  /** Hits that were served elsewhere are not reported: peers know them. */
   override update(key: string, feedback: Feedback): boolean {
     if ('hits' in feedback) return super.update(key, feedback);
     return this.#trackKey(key, () => super.update(key, feedback));
@@ -99,7 +99,7 @@ export class LockoutPeersBackend extends PeersBackend {
     return this.#track(this.#hasher.low, this.#hasher.high, act);
   }
 
-  /** A key that does not fit into the table has no numbers to compare. */
+  /** Runs `act` and reports the change. A key that does not fit into the table has no numbers to compare. */
   #track<T>(low: number, high: number, act: () => T): T {
     let isKnown = false;
     this.inner.changeHashed(low, high, (state, i, now) => {

@@ -9,7 +9,7 @@ import type { PeerLimit } from './limits.ts';
 const CHANNELS = ['count +', 'count -', 'pending +', 'pending -', 'lock', 'unlock'] as const;
 type Channel = (typeof CHANNELS)[number];
 
-/** One node whose reports are recorded, and that gets reports from nowhere. */
+/** One node whose sent reports are recorded and whose received reports come from the test. */
 function node() {
   const clock = new VirtualClock(1_000_000);
   const random = seededRandom(1);
@@ -82,7 +82,7 @@ describe('peers: channels of a lock-out', () => {
     take();
     receive('count +', 2);
     expect(state()).toEqual({ failures: 3, locks: 1, lockedMs: 60_000 });
-    expect(take()).toEqual([]); // each node counts by itself
+    expect(take()).toEqual([]); // each node counts separately
     receive('lock', LOCK_1); // the same lock
     expect(state()).toEqual({ failures: 3, locks: 1, lockedMs: 60_000 });
   });

@@ -1,12 +1,12 @@
 /**
- * The channels of one lock-out: what a node reports of it, in entries of ordinary reports.
+ * The channels of one lock-out: the events that a node reports, as entries of ordinary reports.
  *
  *     count +, count −, pending +, pending −      sums of all nodes, in any order
  *     lock          level and remaining time      a key that was locked here
  *     unlock        level                         a lock that a success ended here
  *
- * Each channel has an id of its own, as a limit has. So the entries are counted once, sent again if they are lost, and
- * ignored by a node that does not have the limit, whatever its build.
+ * Each channel has an id of its own, like a limit. So entries are counted once, retransmitted if they are lost, and
+ * ignored by a node without the limit, in any build.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -17,18 +17,18 @@ import type { PeerNetwork } from './backend.ts';
 import type { PeerLimit } from './limits.ts';
 import { MarkedKeys } from './marked-keys.ts';
 
-/** A lock as one amount: milliseconds × this + level. More than the steps of a lock-out. */
+/** A lock is sent as one amount: milliseconds × this + level. More than the steps of a lock-out. */
 const LEVELS = 64;
 
-/** Longer than a report can be late: it is sent again for a minute. */
+/** Longer than a report can be late: it is retransmitted for one minute. */
 const LOCK_KNOWN_MS: Millis = 120_000;
 
-/** In this time a lost report is sent again, unless most datagrams are lost. */
+/** A lost report is retransmitted within this time, unless most datagrams are lost. */
 const LATE_MS: Millis = 5000;
 
 interface SharedLockout {
   readonly sharing: LockoutSharing;
-  /** Where its numbers begin in the state of a key. */
+  /** Offset of its numbers in the state of a key. */
   readonly offset: number;
   readonly local: LocalBackend;
   readonly network: PeerNetwork;
@@ -43,18 +43,18 @@ interface ReportedKey {
   readonly high: number;
   readonly state: State;
   readonly i: number;
-  /** When it was reported. */
+  /** Time of the reported event. */
   readonly at: Millis;
 }
 
 export type LockoutChannels = ReturnType<typeof openLockoutChannels>;
 
 export function openLockoutChannels({ sharing, offset, local, network, idOf }: SharedLockout) {
-  /** A success ended the lock: a late message about it must not lock the key again. */
+  /** Keys whose lock a success has ended: a late message about the lock must not lock them again. */
   const ended = new MarkedKeys(LOCK_KNOWN_MS);
-  /** This node has reported the lock: it also reports its end, whichever node caused it. */
+  /** Keys whose lock this node has reported: it also reports the end of the lock, whichever node caused it. */
   const reported = new MarkedKeys(LOCK_KNOWN_MS);
-  /** More was taken back than was counted, a moment ago: attempts may be late. */
+  /** Keys for which more was subtracted than counted, recently: attempts may be late. */
   const short = new MarkedKeys(LATE_MS);
   const before: State = new Float64Array(sharing.width);
   const opened: PeerLimit[] = [];
@@ -76,12 +76,11 @@ export function openLockoutChannels({ sharing, offset, local, network, idOf }: S
     return channel;
   };
 
-  /** After a while, what is still missing was taken back twice. */
+  /** If hits are still missing after `LATE_MS`, they were subtracted twice. */
   const settleShort = ({ low, high, state, i, at }: ReportedKey): void => {
     if (sharing.isShort(state, i) && !short.has(low, high, at)) sharing.settleShort(state, i);
   };
 
-  /** Adds what a peer counted. */
   const add = (key: ReportedKey, count: number, pending: number): void => {
     const { low, high, state, i, at } = key;
     settleShort(key);
@@ -101,7 +100,7 @@ export function openLockoutChannels({ sharing, offset, local, network, idOf }: S
   const unlock = open('unlock', ({ low, high, state, i, at }, amount) => {
     ended.add(low, high, at);
     reported.remove(low, high);
-    network.retractHits(unlock, low, high, Infinity); // the node that ended the lock knows its step
+    network.retractHits(unlock, low, high, Infinity); // the node that ended the lock knows its level
     sharing.endLock(state, i, amount - 1, at);
   });
 
@@ -109,7 +108,7 @@ export function openLockoutChannels({ sharing, offset, local, network, idOf }: S
     if (amount > 0) network.recordHits(channel, low, high, amount);
   };
 
-  /** Amounts of a key add up until they are sent; of these only the last one counts. */
+  /** Recorded amounts of a key add up until they are sent; this replaces them by the last one. */
   const recordLast = (channel: PeerLimit, low: number, high: number, amount: number): void => {
     network.retractHits(channel, low, high, Infinity);
     network.recordHits(channel, low, high, amount);
@@ -122,17 +121,17 @@ export function openLockoutChannels({ sharing, offset, local, network, idOf }: S
   };
 
   return {
-    /** To be called with a key's state before an event that may change it. */
+    /** Must be called with a key's state before an event that may change it. */
     capture(low: number, high: number, state: State, i: number, now: Millis): void {
       settleShort({ low, high, state, i: i + offset, at: now });
       for (let n = 0; n < before.length; n++) before[n] = state[i + offset + n];
     },
 
-    /** Reports what the event has changed since. */
+    /** Reports the changes since `capture`. */
     reportChange(low: number, high: number, state: State, i: number, now: Millis): void {
       const change = sharing.changeSince(before, state, i + offset, now);
       if (!change) return;
-      // In this order the count is never below pending, also between two entries.
+      // In this order the count is never below pending, even between two entries.
       record(countUp, low, high, change.count);
       record(pendingUp, low, high, change.pending);
       record(pendingDown, low, high, -change.pending);
@@ -156,7 +155,7 @@ function lockAmount({ level, ms }: NonNullable<LockoutChange['lock']>): number {
   return Math.min(Math.ceil(ms), longestMs) * LEVELS + level;
 }
 
-/** The state of a lock-out is transferred with the limit. */
+/** A lock-out's state is transferred with its limit, not by its channels. */
 const WITHOUT_STATE = {
   isAdditive: false,
   isCompared: false,

@@ -14,7 +14,7 @@ import type { Backend } from '../backend.ts';
 import { LocalBackend } from '../local/backend.ts';
 import type { PeersBackend } from './backend.ts';
 
-/** A lossy network that repeats and reorders datagrams. */
+/** A lossy network that duplicates and reorders datagrams. */
 const FAULTY = { loss: 0.2, duplication: 0.2, delayMs: [1, 40] } as const;
 const SEEDS = [1, 2, 3, 4, 5, 6];
 
@@ -70,7 +70,7 @@ describe('peers: lock-out on a network that loses, repeats and reorders datagram
       for (const key of keys)
         for (const { backend } of nodes) expectAlike(backend, nodes[0].backend, key, 500);
 
-      // A node that starts again is at least as strict: what is counted while it joins may count twice.
+      // A node that starts again is at least as strict: hits that are counted while it joins may count twice.
       const [last] = addresses.slice(-1);
       await nodes[last].node.close();
       nodes[last] = await join(`${last}`);
@@ -102,10 +102,10 @@ describe('peers: lock-out on a network that loses, repeats and reorders datagram
   );
 });
 
-/** Time in which lost reports are noticed, and sent again, at such a loss. */
+/** Time within which lost reports are detected and retransmitted at this loss. */
 const REPAIRED_MS = 5000;
 
-/** Alike up to the age of a report. */
+/** Expects equal states, up to the age of a report. */
 function expectAlike(a: Backend, b: Backend, key: string, withinMs = REPAIRED_MS): void {
   const [one, other] = [a.inspect(key).state, b.inspect(key).state];
   const [oneMs, otherMs] = [one.lockedMs ?? 0, other.lockedMs ?? 0];

@@ -1,10 +1,10 @@
 import type { Millis } from '../../core/clock.ts';
 
-/** Of more keys, the oldest marks are dropped. */
+/** The most marked keys. Beyond it, the oldest marks are dropped. */
 const MAX_MARKED_KEYS = 10_000;
 
 export class MarkedKeys {
-  /** In the order of their times. */
+  /** Time of each mark, in the order of time. */
   readonly #markedAt = new Map<string, Millis>();
   readonly #keptMs: Millis;
 

@@ -1,6 +1,6 @@
 /**
- * Membership: a new node has to prove its presence by a handshake. Then it is a peer, and its reports count from
- * a sequence number that both sides agree on.
+ * Membership: a new node has to prove its presence by a handshake. Then it is a peer, and its reports count from a
+ * sequence number on which both sides agree.
  *
  *     hello, own age ───▶
  *                    ◀─── hello-ack, own age, last report, first report that can be retransmitted
@@ -28,10 +28,10 @@ export function createMembership(context: PeerContext, stateTransfer: StateTrans
   const { options, mergedPages, peers, random, reorderBuffer, retransmitBuffer, sender } = context;
   const { peerTimeoutMs, name: ownName, versions } = options;
   const handshakes = new PendingHandshakes(random, peerTimeoutMs);
-  /** When this node started, or resumed after a suspension. */
+  /** Time at which this node started, or resumed after a suspension. */
   let joinedAt = now;
 
-  /** Rounded down, so that the node never seems older than it is. */
+  /** Rounded down, so that the node never appears older than it is. */
   const ageMsAt = (now: Millis): Millis => Math.max(0, Math.floor(now - joinedAt));
 
   const sendHello = (to: NodeId, version: number, now: Millis): void => {
@@ -39,7 +39,7 @@ export function createMembership(context: PeerContext, stateTransfer: StateTrans
     sender.send(to, { kind: 'hello', nonce, ageMs: ageMsAt(now) }, version);
   };
 
-  /** In the newest version that both speak, unless that node got a `hello` just before. */
+  /** Sends a `hello` in the newest version that both nodes speak, unless that node has just got one. */
   const challenge = ({ from, newest }: Envelope, now: Millis): void => {
     if (peers.isFull || now < handshakes.getOrCreate(from).helloAt) return;
     sendHello(from, versionFor(versions, newest), now);
@@ -55,8 +55,8 @@ export function createMembership(context: PeerContext, stateTransfer: StateTrans
   };
 
   /**
-   * Adds a peer. A node that has just started gets the levels by state transfer and counts only new reports. A
-   * synced node requests all reports that the new peer still has.
+   * Adds a peer. A node that has just started gets the levels by state transfer and counts only new reports. A synced
+   * node requests all reports that the new peer still has.
    */
   const admit = (ack: MessageOf<'hello-ack'>, now: Millis): boolean => {
     const { from: id, datagramSeq, newest, seq, first, ageMs, name } = ack;
@@ -68,7 +68,7 @@ export function createMembership(context: PeerContext, stateTransfer: StateTrans
     // Nodes that start together have no state to transfer: each needs all reports of the other.
     const startedTogether = !isOlder && ownAgeMs - ageMs < SIMULTANEOUS_START_MS;
     const needsAllReports = !isOlder && (stateTransfer.isSynced() || startedTogether);
-    // The transferred state of another peer includes these reports, and the peer still has the rest.
+    // The transferred state of another peer includes these reports, and the peer still has the others.
     const mergedTo = mergedPages.countedTo(id, now) ?? -1;
     const isMerged = mergedTo >= first - 1;
     const verified = { id, name, newest, datagramSeq, startedAt: now - ageMs };
@@ -91,7 +91,7 @@ export function createMembership(context: PeerContext, stateTransfer: StateTrans
 
     sendHelloAck,
 
-    /** Handles a message of a node that is not a peer. True if it completes the handshake. */
+    /** Handles a message of a node that is not a peer. Returns true if it completes the handshake. */
     handleUnverified(message: Message, now: Millis): boolean {
       const { from } = message;
       if (message.kind === 'hello-ack' && handshakes.isValidReply(from, message.nonce, now))
@@ -104,8 +104,8 @@ export function createMembership(context: PeerContext, stateTransfer: StateTrans
     },
 
     /**
-     * Handles a datagram of a version that is not spoken here. True if there is no common version. A newer node gets
-     * no reply to its `hello`, so that two such nodes do not reply to each other for ever.
+     * Handles a datagram of a version that this node does not speak. Returns true if there is no common version. A
+     * newer node gets no reply to its `hello`: two such nodes would reply to each other for ever.
      */
     handleOtherVersion(other: OtherVersion, now: Millis): boolean {
       if (!other.isHello || other.version < versions.oldest) challenge(other, now);

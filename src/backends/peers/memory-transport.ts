@@ -1,5 +1,5 @@
 /**
- * A network in memory with loss, duplication and delay: for tests.
+ * A network in memory with loss, duplication and delay, for tests.
  *
  *     const hub = new MemoryHub({ clock, seed: 7, loss: 0.1 });
  *     const one = hub.transport('one');
@@ -14,16 +14,16 @@ import { type DatagramHandler, type Transport, zeroCounts } from './transport.ts
 export interface MemoryHubOptions {
   readonly clock: Clock;
   readonly seed?: number | undefined;
-  /** Probability that a datagram is lost, and that it is duplicated. */
+  /** Probabilities that a datagram is lost, and that it is duplicated. */
   readonly loss?: number | undefined;
   readonly duplication?: number | undefined;
-  /** Delay range, drawn for each copy: a wide range reorders datagrams. */
+  /** Range of the delay, drawn for each copy: a wide range reorders datagrams. */
   readonly delayMs?: readonly [from: Millis, to: Millis] | undefined;
-  /** What the transports report as `isLoopback`. Default true. */
+  /** The value of `isLoopback` of its transports. Default true. */
   readonly isLoopback?: boolean | undefined;
 }
 
-/** Datagrams in flight; further ones are lost. */
+/** The most datagrams in flight; further datagrams are lost. */
 const MAX_DATAGRAMS_IN_FLIGHT = 100_000;
 
 export class MemoryHub {
@@ -37,7 +37,7 @@ export class MemoryHub {
     this.#random = seededRandom(options.seed ?? 1);
   }
 
-  /** A transport at an address. A second one with the same address replaces the first, as after a restart. */
+  /** Creates a transport at an address. A second one at an address replaces the first, as after a restart. */
   transport(address: string): Transport {
     const counts = zeroCounts();
     let handler: DatagramHandler | undefined;
@@ -68,7 +68,7 @@ export class MemoryHub {
     };
   }
 
-  /** Delivers a datagram with any source address, also a forged one. */
+  /** Delivers a datagram with any source address, including a forged one. */
   deliver(from: string, to: string, bytes: Uint8Array): void {
     const { loss = 0, duplication = 0, delayMs = [0, 0], clock } = this.#options;
     if (this.#random() < loss) return;

@@ -1,9 +1,9 @@
 /**
- * The pages of a state transfer that were merged before all reports arrived that they include. When such a report
- * arrives, its hits do not count again for the keys of the page.
+ * Pages of a state transfer that were merged before all their included reports arrived. When such a report arrives, its
+ * hits do not count again for the keys of the page.
  *
  *     page with key K, includes B 4 ──▶ merged
- *     report B 4: K 1 hit, L 1 hit ───▶ L counts, K is in the page already
+ *     report B 4: K 1 hit, L 1 hit ───▶ L counts; the page already includes K
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -17,13 +17,13 @@ import {
 } from './messages.ts';
 import { keyOf } from './report-log.ts';
 
-/** Pages that are remembered. Of a forgotten one, hits may count twice. */
+/** The most pages that are remembered. Hits of a forgotten page may count twice. */
 const MAX_PAGES = 1024;
 
-/** In this time a lost report is sent again, unless most datagrams are lost; and a node is found that was not yet. */
+/** A lost report is retransmitted, and an unknown node found, within this time, unless most datagrams are lost. */
 const REMEMBERED_MS: Millis = 10_000;
 
-/** As long as other nodes know a node that is gone. */
+/** Equal to the time for which other nodes remember a node that is gone. */
 const ORIGINS_MS: Millis = 120_000;
 
 interface MergedPage {
@@ -35,14 +35,14 @@ interface MergedPage {
 
 export class MergedPages {
   #pages: MergedPage[] = [];
-  /** By origin: all pages of the transfer include all reports up to `all`, and none includes one after `any`. */
+  /** By origin: all pages of the transfer include all reports up to `all`, and none includes a report after `any`. */
   #counted: Map<NodeId, { readonly all: number; readonly any: number }> | undefined;
-  /** Whether the lists of all pages were complete: then none includes reports of a node that is not listed. */
+  /** Whether the lists of all pages were complete: then no page includes reports of an unlisted node. */
   #areComplete = true;
   #mergedAt: Millis = -Infinity;
   #isOfAllLimits = true;
 
-  /** A transfer begins: of all limits or, if not, of one that was added. */
+  /** Starts a transfer of all limits, or of an added limit. */
   begin(isOfAllLimits: boolean): void {
     this.#isOfAllLimits = isOfAllLimits;
   }
@@ -52,7 +52,7 @@ export class MergedPages {
     this.#counted = undefined;
   }
 
-  /** To be called for every merged page. */
+  /** Must be called for every merged page. */
   note(contents: PageContents, now: Millis): void {
     if (!this.#knowsOrigins(now)) this.#counted = undefined;
     this.#mergedAt = now;
@@ -87,7 +87,7 @@ export class MergedPages {
         this.#counted.set(origin, { all: Math.min(all, contents.contiguousTo(origin)), any });
   }
 
-  /** Up to which report of a node that is admitted now all merged pages include all; undefined if that is not known. */
+  /** For a node that is admitted now: all merged pages include its reports up to this one; undefined if unknown. */
   countedTo(origin: NodeId, now: Millis): number | undefined {
     if (!this.#knowsOrigins(now) || !this.#counted) return undefined;
     return this.#counted.get(origin)?.all ?? (this.#areComplete ? 0 : undefined);
@@ -101,13 +101,13 @@ export class MergedPages {
     return this.#knowsOrigins(now) && this.#counted?.has(origin) === true;
   }
 
-  /** Whether all merged pages include the same reports of a node. */
+  /** Whether all merged pages include equal sets of a node's reports. */
   isSettled(origin: NodeId): boolean {
     const counted = this.#counted?.get(origin);
     return !counted || counted.all === counted.any;
   }
 
-  /** The reports of nodes that were merged alike on all pages. */
+  /** Reports of nodes for which all merged pages are equal. */
   settledSets(now: Millis): ReportSet[] {
     if (!this.#knowsOrigins(now)) return [];
     return [...(this.#counted ?? [])]
@@ -115,7 +115,7 @@ export class MergedPages {
       .map(([origin, { all }]) => ({ origin, highest: all, missing: [] }));
   }
 
-  /** Tests the pages that included reports that had not arrived. */
+  /** Tests pages whose included reports had not all arrived. */
   some(test: (contents: PageContents, mergedAt: Millis) => boolean): boolean {
     return this.#pages.some(({ contents, mergedAt }) => test(contents, mergedAt));
   }

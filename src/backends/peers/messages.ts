@@ -12,19 +12,19 @@
 import type { Random } from '../../core/random.ts';
 import type { IncludedReports } from './included-reports.ts';
 
-/** Identifies a node while it runs: an integer from 1 to 2^48 - 1. */
+/** Identifies a running node: an integer from 1 to 2^48 - 1. */
 export type NodeId = number;
 
 /** 48 random bits, never 0: collisions are negligible. */
 export const random48 = (random: Random): number => 1 + Math.floor(random() * (2 ** 48 - 1));
 
-/** Recipient of a message for all nodes. */
+/** Recipient of a message to all nodes. */
 export const BROADCAST: NodeId = 0;
 
-/** Peers known at once; further ones are not admitted. */
+/** The most peers that are known at once; further nodes are not admitted. */
 export const MAX_PEERS = 4096;
 
-/** Ranges in one NACK. */
+/** The most ranges in one NACK. */
 export const MAX_NACK_RANGES = 32;
 
 /** Hits: limit id, low and high half of the key's hash, hits; four numbers per entry, concatenated. */
@@ -40,9 +40,9 @@ interface Address {
   readonly datagramSeq: number;
 }
 
-/** The header of a datagram: the same in every version. */
+/** The header of a datagram, equal in every version. */
 export interface Envelope extends Address {
-  /** The version of this datagram, and the newest that its sender speaks. */
+  /** The version of this datagram, and the newest version that its sender speaks. */
   readonly version: number;
   readonly newest: number;
 }
@@ -52,22 +52,22 @@ export interface OtherVersion extends Envelope {
   readonly isHello: boolean;
 }
 
-/** A field has one meaning and one encoding (`codec.ts`), whichever message carries it. */
+/** A field has one meaning and one encoding (`codec.ts`) in all messages. */
 export interface MessageFields {
-  /** Random; the reply repeats it. */
+  /** A random number that the reply repeats. */
   readonly nonce: number;
   /** Time since the sender joined. */
   readonly ageMs: number;
-  /** The sender's last report; in a report its own number; in `evicted` the last that is no longer kept. */
+  /** The sender's last report; in a report its own number; in `evicted` the last report that is no longer kept. */
   readonly seq: number;
-  /** Of the reports made since the receiver joined, the oldest that is kept. */
+  /** The oldest kept report of those made since the receiver joined. */
   readonly first: number;
   /** Display name of the sender. */
   readonly name: string;
   readonly text: string;
   /** Above 0 in a retransmission. */
   readonly agoMs: number;
-  /** Hits; in `levels` units spent instead, without hits that the sender has not reported. */
+  /** Hits; in `levels` units spent instead, excluding hits that the sender has not reported. */
   readonly entries: Entries;
   /** Missing reports: pairs of first sequence number and count. */
   readonly ranges: readonly number[];
@@ -79,13 +79,13 @@ export interface MessageFields {
   /** Buckets per key. */
   readonly buckets: number;
   readonly refillTimes: KeyRefillTimes;
-  /** The reports that a page includes, of all nodes; undefined in version 3. */
+  /** The reports of all nodes that a page includes; undefined in version 3. */
   readonly included: IncludedReports | undefined;
-  /** The receiver's last report that the sender has counted, with all before it. */
+  /** The receiver's last report up to which the sender has counted all reports. */
   readonly receivedSeq: number;
 }
 
-/** The fields of each message, in the order of the wire. A kind is sent as its position: it never changes. */
+/** The fields of each message, in wire order. A kind is sent as its position, so positions never change. */
 export const MESSAGE_FIELDS = {
   /** Requests a `hello-ack`. */
   hello: ['nonce', 'ageMs'],
@@ -98,18 +98,18 @@ export const MESSAGE_FIELDS = {
   nack: ['ranges'],
   /** Reports up to `seq` are no longer in the sender's retransmit buffer. */
   evicted: ['seq'],
-  /** Requests the keys of a limit from a cursor on. */
+  /** Requests the keys of a limit, from a cursor on. */
   'state-request': ['nonce', 'limit', 'cursor'],
   /** One page of bucket state. */
   state: ['nonce', 'limit', 'cursor', 'next', 'buckets', 'included', 'refillTimes'],
-  /** Requests the levels of these keys; the hits of the entries are ignored. */
+  /** Requests the levels of these keys; the hits in the entries are ignored. */
   'levels-request': ['nonce', 'entries'],
   levels: ['nonce', 'seq', 'receivedSeq', 'entries'],
-  /** What operators set at run time, for the daemon: the protocol carries it and does not read it. */
+  /** Operator rules of the daemon: the protocol sends the text without reading it. */
   controls: ['text'],
 } as const satisfies Readonly<Record<string, readonly (keyof MessageFields)[]>>;
 
-/** Fields that older versions do not have. */
+/** The first version of fields that older versions do not have. */
 export const FIELD_SINCE = { included: 4 } as const satisfies {
   readonly [F in keyof MessageFields]?: number;
 };

@@ -1,6 +1,6 @@
-/** Subjects of NATS, apart from the transport, whose exports are public. */
+/** NATS subjects. Separate from the transport, whose exports are public. */
 
-/** A subject to publish to: tokens separated by dots, without wildcards. */
+/** A subject for publishing: tokens separated by dots, without wildcards. */
 const SUBJECT_PATTERN = /^[^\s.*>]+(?:\.[^\s.*>]+)*$/;
 
 export const isSubject = (value: unknown): value is string =>

@@ -3,8 +3,8 @@
  *
  *     nats(await connect({ servers }), 'sluice.peers')
  *
- * Messages carry no sender address, so replies are broadcast too, and other nodes ignore them. Datagrams are dropped
- * while the connection is down, not buffered: peers request what they missed.
+ * Messages have no sender address, so replies are broadcast, too, and other nodes ignore them. While the connection is
+ * down, datagrams are dropped and not buffered: peers request missing reports.
  */
 
 import type { NatsConnection, Subscription } from '@nats-io/transport-node';
@@ -17,7 +17,7 @@ import {
   zeroCounts,
 } from './transport.ts';
 
-/** A transport for `peers`. @throws {ConfigError} if the connection or the subject is invalid. */
+/** Creates a transport for `peers`. @throws {ConfigError} if the connection or the subject is invalid. */
 export function nats(connection: NatsConnection, subject = 'sluice.peers'): Transport {
   if (typeof connection?.publish !== 'function') {
     throw new ConfigError('nats', 'a connection of @nats-io/transport-node', connection);
@@ -31,14 +31,14 @@ export function nats(connection: NatsConnection, subject = 'sluice.peers'): Tran
   let unconfirmedBytes = 0;
   let isConfirming = false;
 
-  /** Waits until the server has taken the published bytes; until then they are in the client's memory. */
+  /** Waits until the server has received the published bytes; until then they are in the client's memory. */
   const confirm = (): void => {
     if (isConfirming) return;
     isConfirming = true;
     const bytes = unconfirmedBytes;
     connection
       .flush()
-      .catch(() => {}) // the bytes are lost with the connection
+      .catch(() => {}) // the connection is closed, and the bytes are lost
       .then(() => {
         isConfirming = false;
         unconfirmedBytes -= bytes;

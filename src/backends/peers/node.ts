@@ -1,8 +1,8 @@
 /**
  * A running node of a fleet: the peer protocol with a clock, a transport and datagram authentication.
  *
- * A peer's address is taken only from its latest datagram, never from a replayed one. So a recorded datagram
- * that is sent again from elsewhere cannot redirect the replies.
+ * A peer's address is taken only from its latest datagram, never from a replayed one. So resending a recorded datagram
+ * from another address cannot redirect the replies.
  */
 
 import { type Clock, coarseClock, type Millis, onNextTick, schedule } from '../../core/clock.ts';
@@ -28,11 +28,11 @@ import type { PeerCounts } from './sender.ts';
 import type { Transport, TransportCounts } from './transport.ts';
 import type { WireVersions } from './wire-versions.ts';
 
-/** Verified addresses kept; without one, replies go to the source of the datagram being handled. */
+/** The most verified addresses. For other nodes, replies go to the source of the current datagram. */
 const MAX_VERIFIED_ADDRESSES = 2 * MAX_PEERS;
 
 /**
- * Part of the replies to an unverified node that is broadcast instead of sent to the datagram's source. If every
+ * Fraction of the replies to an unverified node that is broadcast instead of sent to the datagram's source. If every
  * datagram of that node is a replay from another source, the broadcasts still reach it.
  */
 const BROADCAST_PROBABILITY = 1 / 8;
@@ -42,9 +42,9 @@ interface PeerNodeConfig extends FleetSecrets {
   readonly transport: Transport;
   readonly clock: Clock;
   readonly random: Random;
-  /** Default: seeded by `seed`. */
+  /** Default: a hasher seeded by `seed`. */
   readonly hasher?: Hasher;
-  /** Called when there is no key. Default: a process warning. */
+  /** Called if there is no key. Default: a process warning. */
   readonly onNoKey?: (warning: string) => void;
   /** Called after a suspension for longer than the peer timeout. */
   readonly onResume?: (suspendedMs: Millis) => void;
@@ -52,7 +52,7 @@ interface PeerNodeConfig extends FleetSecrets {
   readonly onRejected?: (source: RejectedSource) => void;
 }
 
-/** One node's view of its fleet. */
+/** A node's view of its fleet. */
 export interface FleetView {
   /** Id of this node; a new one at each start. */
   readonly id: NodeId;
@@ -62,35 +62,35 @@ export interface FleetView {
   readonly transport: string;
   /** Whether the transport is open. Otherwise the node decides from its own count. */
   readonly isOpen: boolean;
-  /** Peers that were seen within the peer timeout. */
+  /** Peers from which a datagram arrived within the peer timeout. */
   readonly peers: readonly PeerView[];
-  /** Peers that were silent for longer, until their state is dropped: 65 s after the last datagram by default. */
+  /** Peers with a longer silence, until their state is dropped: 65 s after the last datagram by default. */
   readonly gone: readonly PeerView[];
   /** Message counters since the start. */
   readonly counts: PeerCounts;
-  /** The wire version that this node sends, the newest that all peers speak; and the versions that it can read. */
+  /** The wire version that this node sends (the newest that all peers speak), and the versions that it can read. */
   readonly version: number;
   readonly versions: WireVersions;
   /** Datagrams that failed authentication. */
   readonly authFailed: number;
-  /** Datagrams that were accepted with a key that is not the first. */
+  /** Datagrams that were accepted with a key other than the first. */
   readonly otherKey: number;
-  /** Sources of rejected datagrams in the last hour, a bounded number of them. */
+  /** Sources of rejected datagrams in the last hour; their number is bounded. */
   readonly rejected: readonly RejectedSource[];
   /** Datagram counters of the transport. */
   readonly transportCounts: Readonly<TransportCounts>;
 }
 
 export class PeerNode {
-  /** Every node of a fleet hashes keys alike. */
+  /** The hasher, equal on all nodes of a fleet. */
   readonly hasher: Hasher;
   readonly #config: PeerNodeConfig;
   readonly #protocol: PeerProtocol;
-  /** Read for every decision. */
+  /** Clock that is read for every decision. */
   readonly #checkClock: Clock;
   readonly #auth: DatagramAuth;
   readonly #addresses = new Map<NodeId, string>();
-  /** Sender of the datagram that is being handled, and its source address. */
+  /** Sender of the datagram being handled, and its source address. */
   #currentSender: { readonly id: NodeId; readonly from: string } | undefined;
   #isOpen = false;
   #isClosed = false;
@@ -101,7 +101,7 @@ export class PeerNode {
   readonly #authFailures: RejectedSources;
   readonly #otherVersions: RejectedSources;
   #resolveSynced = (): void => {};
-  /** Resolves when the state transfer is done, or when there is no peer to transfer from. */
+  /** Resolves when the state transfer is done, or if there is no peer to transfer from. */
   readonly synced = new Promise<void>((resolve) => {
     this.#resolveSynced = resolve;
   });
@@ -140,7 +140,7 @@ export class PeerNode {
     this.#tick();
   }
 
-  /** Repeats while a state transfer is running. */
+  /** Starts without peers if none is found; repeats while a state transfer is running. */
   #scheduleSoloStart(): void {
     const { clock } = this.#config;
     const startSolo = (): void => {
@@ -180,7 +180,7 @@ export class PeerNode {
     };
   }
 
-  /** Carries texts between the daemons of the fleet, at best effort. */
+  /** Sends texts between the daemons of the fleet, best effort. */
   readonly channel = {
     onText: undefined as ((text: string, from: NodeId) => void) | undefined,
     onResume: undefined as (() => Promise<unknown>) | undefined,
@@ -198,12 +198,12 @@ export class PeerNode {
     this.#protocol.addLimit(limit);
   }
 
-  /** Stops reports for a limit. Hits recorded so far are still reported. */
+  /** Stops reports for a limit. Hits recorded before are still reported. */
   removeLimit(limit: PeerLimit): void {
     this.#protocol.removeLimit(limit);
   }
 
-  /** True if calls have to be refused: the node was suspended, and has not got the state of its peers yet. */
+  /** True if calls must be denied: the node was suspended and has not received the state of its peers yet. */
   isCatchingUp(): boolean {
     return this.#isOpen && this.#protocol.isCatchingUp(this.#checkClock.now());
   }
@@ -212,12 +212,12 @@ export class PeerNode {
     if (this.#protocol.recordHits(limit, low, high, hits)) this.#scheduleTick();
   }
 
-  /** Takes back a recorded call that did not happen. */
+  /** Removes the hits of a recorded call that did not happen. */
   retractHits(limit: PeerLimit, low: number, high: number, hits: number): void {
     this.#protocol.retractHits(limit, low, high, hits);
   }
 
-  /** How long until so many predicted hits of a key are given back; Infinity if fewer are held. */
+  /** Time until this number of predicted hits of a key is released; Infinity if fewer are held. */
   msUntilReleased(limit: PeerLimit, low: number, high: number, units: number): Millis {
     const now = this.#config.clock.now();
     return this.#protocol.msUntilReleased(limit, low, high, units, now);
@@ -260,7 +260,7 @@ export class PeerNode {
     if (this.#addresses.get(id) === from) return;
     if (this.#addresses.size >= MAX_VERIFIED_ADDRESSES && !this.#addresses.has(id)) {
       const [oldest] = this.#addresses.keys();
-      this.#addresses.delete(oldest); // its next datagram restores it, if the node is alive
+      this.#addresses.delete(oldest); // its next datagram restores it if the node is alive
     }
     this.#addresses.set(id, from);
   }
@@ -275,7 +275,7 @@ export class PeerNode {
     else transport.send(address, encrypted);
   }
 
-  /** The source of the datagram being handled, if `to` sent it. */
+  /** The source of the current datagram, if `to` has sent it. */
   #unverifiedAddressOf(to: NodeId): string | undefined {
     if (this.#currentSender?.id !== to || this.#config.random() < BROADCAST_PROBABILITY)
       return undefined;
@@ -284,7 +284,7 @@ export class PeerNode {
 
   // Timers
 
-  /** Runs after the current batch of decisions, so that one report carries all of them. */
+  /** Runs a tick after the current batch of decisions, so that one report contains all of them. */
   #scheduleTick(): void {
     if (this.#isTickDue) return;
     this.#isTickDue = true;
@@ -312,7 +312,7 @@ export class PeerNode {
   }
 }
 
-/** Without a key, any host that can send a datagram can change every bucket. */
+/** Without a key, any host that can send a datagram can change every bucket: only loopback is allowed. */
 function requireLoopback(transport: Transport, onNoKey: (warning: string) => void): void {
   const { name, isLoopback } = transport;
   if (!isLoopback) {

@@ -5,7 +5,7 @@
  *     const api = limiter({ name: 'api', limit: { bucket: { rate: '100/s' } }, backend: fleet });
  *     api.check('alice'); // synchronous, no round trip
  *
- * Limits of the same name and rule are one limit for all nodes with the same transport and key.
+ * Limits with equal names and rules are one limit on all nodes with a common transport and key.
  */
 
 import { hostname } from 'node:os';
@@ -23,27 +23,27 @@ import { peersFactory } from './factory.ts';
 import { type FleetView, PeerNode } from './node.ts';
 import type { Transport } from './transport.ts';
 
-/** How a node reaches its peers, and how often it reports its hits. */
+/** The node's connection to its peers, and how often it reports its hits. */
 export interface PeersOptions {
   readonly transport: Transport;
   /**
-   * Shared secret of the fleet: encrypts every datagram. Required unless the transport is loopback only. While it is
-   * changed, a list: the first key encrypts, each of them decrypts.
+   * Shared secret of the fleet, which encrypts every datagram. Required unless the transport is loopback only. A list
+   * during a key rotation: the first key encrypts, each of them decrypts.
    */
   readonly key?: FleetKey | undefined;
-  /** Secret of the key hash, the same on all nodes. Default: the key. Required with several keys. */
+  /** Secret of the key hash, equal on all nodes. Default: the key. Required with several keys. */
   readonly seed?: string | undefined;
   /** Display name of this node. Default: host name and process id. */
   readonly name?: string | undefined;
-  /** `eager` (default) reports hits at once, within `maxReports`; `periodic` only every `interval`. */
+  /** `eager` (default) reports hits at once, within `maxReports`; `periodic` reports only every `interval`. */
   readonly exchange?: 'eager' | 'periodic' | undefined;
-  /** Time between two reports. Default 100 ms. */
+  /** Interval between two reports. Default 100 ms. */
   readonly interval?: Duration | undefined;
   /** `eager`: pending hits of one key that trigger an early report. Default 1. */
   readonly flushThreshold?: number | undefined;
-  /** Early reports per second; above it, hits are batched into fewer reports. Default 100. */
+  /** Early reports per second; above this rate, hits are batched into fewer reports. Default 100. */
   readonly maxReports?: number | undefined;
-  /** A peer that was silent for this long is gone. Default 5 s, at least three intervals. */
+  /** A peer is gone after this time of silence. Default 5 s, at least three intervals. */
   readonly peerTimeout?: Duration | undefined;
   readonly clock?: Clock | undefined;
   readonly random?: Random | undefined;
@@ -51,15 +51,15 @@ export interface PeersOptions {
 
 /** This process's membership in a fleet: the `backend` of its limiters. */
 export interface PeersMembership extends BackendFactory {
-  /** Resolves when this node listens; rejects if it cannot. Until then it decides from its own count. */
+  /** Resolves when this node listens; rejects if it cannot. Before that, it decides from its own count. */
   readonly opened: Promise<void>;
-  /** Known peers, the age of each view, and message counters. */
+  /** Returns known peers, the age of each view, and message counters. */
   view(): FleetView;
   /** Sends the pending hits and leaves the fleet. */
   close(): Promise<void>;
 }
 
-/** Transports of running nodes: a transport carries the datagrams of one node. */
+/** Transports of running nodes: a transport serves one node. */
 const transportsInUse = new WeakSet<Transport>();
 
 /** A transport that has not opened after this long causes a warning. */
@@ -132,7 +132,7 @@ export function readPeerOptions(fields: OptionReader): PeerOptions {
   };
 }
 
-/** A node sends at least a heartbeat per interval, so one lost datagram does not time it out. */
+/** A node sends at least one heartbeat per interval, so one lost datagram does not time it out. */
 const MIN_INTERVALS_PER_TIMEOUT = 3;
 
 const defaultNodeName = (): string => `${hostname()}:${process.pid}`;
@@ -140,12 +140,12 @@ const defaultNodeName = (): string => `${hostname()}:${process.pid}`;
 /** A shorter key could be guessed. */
 const MIN_KEY_LENGTH = 16;
 
-/** Keys at once; a rotation needs two. */
+/** The most keys at once; a rotation needs two. */
 const MAX_KEYS = 4;
 
 /** Reads `key` and `seed`. */
 export function readSecrets(fields: OptionReader): FleetSecrets {
-  const seed = fields.get('seed'); // before the key, which may be invalid: an option that is not read is unknown
+  const seed = fields.get('seed'); // read before the key, which may be invalid: an option that is not read counts as unknown
   const key = readKey(fields.pathOf('key'), fields.get('key'));
   if (seed !== undefined) return { key, seed: readSecret(fields.pathOf('seed'), seed) };
   if (key && key.length > 1) {
@@ -163,7 +163,7 @@ function readKey(path: string, value: unknown): readonly string[] | undefined {
   return value.map((each, n) => readSecret(`${path}[${n}]`, each));
 }
 
-/** Errors end up in logs, so a secret that is too short is masked. */
+/** Reads a secret. Errors appear in logs, so a secret that is too short is masked. */
 function readSecret(path: string, value: unknown): string {
   if (typeof value === 'string' && value.length >= MIN_KEY_LENGTH) return value;
   const hidden = typeof value === 'string' ? '•'.repeat(value.length) : '•••';

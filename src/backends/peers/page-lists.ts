@@ -1,6 +1,6 @@
 /**
- * The lists of reports in pages of a state transfer: which page can be merged, which reports it leaves to be requested, and
- * what a page of this node lists.
+ * Lists of reports in pages of a state transfer: they determine which page can be merged, which reports must still be
+ * requested, and which reports a page of this node includes.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -15,8 +15,8 @@ import {
 import type { Peer } from './peer-table.ts';
 
 /**
- * A new node that cannot merge a page exactly waits for a later one for this long, and one whose reports cannot be listed
- * refuses requests for as long: without state, a node admits too much.
+ * How long a new node that cannot merge a page exactly waits for a later one. A node whose reports cannot be listed
+ * refuses requests for as long. Then they continue: without state, a node admits too much.
  */
 export const MAX_JOIN_WAIT_MS: Millis = 1000;
 
@@ -29,7 +29,7 @@ export function createPageLists(context: PeerContext) {
     reportLog.isCovered(contents, sender.id, 0) &&
     peers.all.every(
       (peer) =>
-        now - peer.lastSeenAt > MAX_JOIN_WAIT_MS || // it may be gone, and its last report with it
+        now - peer.lastSeenAt > MAX_JOIN_WAIT_MS || // the peer may be gone, together with its last report
         canMergeReports(contents, peer),
     );
 
@@ -40,8 +40,8 @@ export function createPageLists(context: PeerContext) {
   };
 
   /**
-   * Whether reports that the page includes are yet to arrive here, and so count for its keys only. A node that is silent
-   * for longer than `silentMs` may be gone; one that is not known may be too.
+   * Whether reports that the page includes have not arrived here yet, so that they count for its keys only. A node that
+   * was silent for longer than `silentMs` may be gone, and so may an unknown node.
    */
   const isAhead = (
     contents: PageContents,
@@ -60,7 +60,7 @@ export function createPageLists(context: PeerContext) {
   const isSettled = ({ origin }: ReportSet): boolean =>
     origin === sender.id || mergedPages.isSettled(origin);
 
-  /** Requests what the page includes and is missing here, and what was made before and is in neither. */
+  /** Requests reports that the page includes and this node misses, and earlier reports that are in neither. */
   const requestReports = (contents: PageContents, now: Millis): void => {
     for (const { origin, highest } of contents.sets)
       peers.get(origin)?.received.noteHighest(highest);
@@ -71,7 +71,7 @@ export function createPageLists(context: PeerContext) {
     }
   };
 
-  /** The reports that are counted here, of this node and the requester first; undefined if they cannot be listed. */
+  /** The reports counted here, those of this node and the requester first; undefined if they cannot be listed. */
   const includedReports = (
     requester: Peer,
     buckets: number,
@@ -82,7 +82,7 @@ export function createPageLists(context: PeerContext) {
     const sets: ReportSet[] = [own];
     for (const { id, received, lacksHistory } of [requester, ...others].slice(0, MAX_ORIGINS)) {
       const set = received.setOf(id, lacksHistory);
-      if (!set || (lacksHistory && mergedPages.hasReportsOf(id, now))) return undefined; // some keys have more
+      if (!set || (lacksHistory && mergedPages.hasReportsOf(id, now))) return undefined; // some keys include more reports
       sets.push(set);
     }
     const isUnlisted = ({ origin }: ReportSet): boolean =>

@@ -1,14 +1,14 @@
-/** Logs which peers have come and gone. A peer that has restarted is listed twice until its former run times out. */
+/** Logs peers that appear and disappear. A restarted peer is listed twice until its former id times out. */
 
 import type { Log } from '../../core/log.ts';
 import type { PeerView } from './peer-table.ts';
 
-/** The returned function logs what has changed since its last call. */
+/** Returns a function that logs the changes since its last call. */
 export function peerLogger(log: Log): (peers: readonly Pick<PeerView, 'id' | 'name'>[]) => void {
-  /** Names by id, in the order in which they were found. */
+  /** Names by id, in the order in which the peers were found. */
   const known = new Map<number, string>();
 
-  /** A node has a new id at each start: one that was found later under this name is its next run. */
+  /** A node has a new id at each start: a later id with this name is its restart. */
   const hasSuccessor = (id: number, name: string): boolean => {
     let isLater = false;
     for (const [other, otherName] of known) {

@@ -5,19 +5,18 @@ import { ReceivedSequences } from './received-sequences.ts';
 import { ReplayWindow } from './replay-window.ts';
 import type { Requester } from './response-limiter.ts';
 
-/** Datagrams may arrive out of order: a gap is not a loss before this time. */
+/** Datagrams may be reordered: a gap is not a loss before this time. */
 export const REORDER_GRACE_MS: Millis = 10;
 
-/** Interval of NACKs to the same peer. */
 const NACK_INTERVAL_MS: Millis = 50;
 
-/** More missing reports than this are not random loss: a node was cut off. */
+/** With more missing reports than this, the loss is not random: a node was partitioned. */
 const MAX_TRANSIENT_GAP = 16;
 
 export interface Peer extends Requester {
   readonly id: NodeId;
   readonly name: string;
-  /** The newest wire version that it speaks. */
+  /** The newest wire version that the peer speaks. */
   readonly newest: number;
   /** Start of the peer, on the local clock. */
   readonly startedAt: Millis;
@@ -26,7 +25,7 @@ export interface Peer extends Requester {
   readonly replayWindow: ReplayWindow;
   reportsReceived: number;
   nackAt: Millis;
-  /** Whether its reports from before its admission are not counted here: a state transfer is to bring them. */
+  /** True if its earlier reports are not counted here, because a state transfer is to include them. */
   lacksHistory: boolean;
 }
 
@@ -35,15 +34,15 @@ type VerifiedPeer = Pick<Peer, 'id' | 'name' | 'newest' | 'startedAt'> & {
   readonly datagramSeq: number;
 };
 
-/** One peer as this node sees it. */
+/** One peer in this node's view. */
 export interface PeerView {
   readonly id: NodeId;
   readonly name: string;
-  /** The newest wire version that it speaks. */
+  /** The newest wire version that the peer speaks. */
   readonly version: number;
   /** Time since its last datagram. */
   readonly ageMs: Millis;
-  /** Reports received, missing (requested again), and lost for good. */
+  /** Number of reports that were received, are missing (requested again), and are lost. */
   readonly reportsReceived: number;
   readonly missing: number;
   readonly lost: number;
@@ -70,7 +69,7 @@ export class PeerTable {
     return this.#peers.get(id);
   }
 
-  /** Accepts datagrams after `datagramSeq`. Reports up to `countedTo` count as received, up to `highest` they exist. */
+  /** Adds a peer. Reports up to `countedTo` are counted, up to `highest` they exist. */
   add(verified: VerifiedPeer, countedTo: number, highest: number, now: Millis): Peer {
     const received = new ReceivedSequences(countedTo);
     received.noteHighest(highest);
@@ -90,7 +89,7 @@ export class PeerTable {
     return [...this.#peers.values()];
   }
 
-  /** Peers that have sent reports, those seen last first. */
+  /** Peers that have sent reports, the most recently seen first. */
   get reporting(): readonly Peer[] {
     return this.all
       .filter(({ received }) => received.highest > 0)
@@ -105,7 +104,7 @@ export class PeerTable {
     return this.#withGaps.has(peer);
   }
 
-  /** Whether so many reports are missing that the levels here cannot be compared. */
+  /** Whether too many reports are missing for the levels here to be compared. */
   hasLargeGap(now: Millis): boolean {
     for (const peer of this.#withGaps) {
       if (peer.received.missingCount > MAX_TRANSIENT_GAP && this.isAlive(peer, now)) return true;
@@ -113,7 +112,7 @@ export class PeerTable {
     return false;
   }
 
-  /** A random peer without gaps; undefined if it is not alive. */
+  /** A random peer without gaps; undefined if the chosen peer is not alive. */
   randomWithoutGaps(random: Random, now: Millis): Peer | undefined {
     let skip = Math.floor(random() * (this.#peers.size - this.#withGaps.size));
     for (const peer of this.#peers.values()) {
@@ -123,7 +122,7 @@ export class PeerTable {
     return undefined;
   }
 
-  /** The alive peer that has run longest, except those given. */
+  /** The longest-running peer that is alive, except those given. */
   longestLived(except: ReadonlySet<NodeId>, now: Millis): Peer | undefined {
     let oldest: Peer | undefined;
     for (const peer of this.#peers.values()) {
@@ -138,7 +137,7 @@ export class PeerTable {
     return alive.sort((a, b) => a.startedAt - b.startedAt).map(({ id }) => id);
   }
 
-  /** To be called whenever a report of the peer arrives or is known to exist. */
+  /** Must be called when a report of the peer arrives or is known to exist. */
   updateGaps(peer: Peer, now: Millis): void {
     if (peer.received.isComplete) {
       if (this.#withGaps.size > 0) this.#withGaps.delete(peer);
@@ -154,7 +153,7 @@ export class PeerTable {
     return at;
   }
 
-  /** Sends a NACK for the gaps of every alive peer, within the NACK interval. */
+  /** Sends NACKs for the gaps of all alive peers, within the NACK interval. */
   requestRetransmits(now: Millis, nack: (id: NodeId, ranges: readonly number[]) => void): void {
     for (const peer of this.#withGaps) {
       if (now < peer.nackAt) continue;
@@ -163,7 +162,7 @@ export class PeerTable {
     }
   }
 
-  /** The newest wire version that all peers speak, silent ones included: they may return. */
+  /** The newest wire version that all peers speak, including silent ones, which may return. */
   get commonVersion(): number {
     let version = Infinity;
     for (const { newest } of this.#peers.values()) version = Math.min(version, newest);
@@ -184,12 +183,12 @@ export class PeerTable {
     }
   }
 
-  /** Peers that were seen within the peer timeout. */
+  /** Peers from which a datagram arrived within the peer timeout. */
   views(now: Millis): PeerView[] {
     return this.#viewsOf(now, (peer) => this.isAlive(peer, now));
   }
 
-  /** Peers that were silent for longer, and are not evicted yet. A node that restarted under its name is not gone. */
+  /** Peers with a longer silence that are not evicted yet. A node that restarted under its name is not gone. */
   goneViews(now: Millis): PeerView[] {
     const present = new Set(this.views(now).map(({ name }) => name));
     const isSilent = (peer: Peer): boolean => !this.isAlive(peer, now);

@@ -1,13 +1,13 @@
 /**
- * Hits that were allowed here and not reported yet, by limit and key.
+ * Hits that were allowed here and are not reported yet, by limit and key.
  *
- * Every allowed call is recorded, so this is an open-addressing hash table of numbers: no objects, no strings, one
- * slot per key. Every report empties it, and a full table forces a report.
+ * Every allowed call is recorded, so this is an open-addressing hash table of numbers: no objects, no strings, one slot
+ * per key. Every report empties it, and a full table forces a report.
  */
 
 import type { Entries } from './messages.ts';
 
-/** A power of two. At most half of the slots are used, which keeps probes short. */
+/** A power of two. At most half of the slots are used, which keeps probe sequences short. */
 const TABLE_SLOTS = 8192;
 const MAX_KEYS = TABLE_SLOTS / 2;
 
@@ -41,7 +41,7 @@ export class PendingHits {
     return before + hits;
   }
 
-  /** Takes back pending hits, at most as many as there are; returns how many. */
+  /** Removes pending hits, at most as many as there are, and returns their number. */
   retract(limit: number, low: number, high: number, hits: number): number {
     const at = this.#slotOf(limit | 0, low, high) * FLOATS_PER_SLOT + HITS_OFFSET;
     const taken = Math.min(hits, this.#floats[at]);
@@ -53,7 +53,7 @@ export class PendingHits {
     return this.#floats[this.#slotOf(limit | 0, low, high) * FLOATS_PER_SLOT + HITS_OFFSET];
   }
 
-  /** Removes and returns everything, grouped by limit. */
+  /** Removes and returns all hits, grouped by limit. */
   drain(): Entries {
     const byLimit = new Map<number, number[]>();
     let last = -1;
@@ -74,7 +74,7 @@ export class PendingHits {
     return byLimit.size === 1 ? entries : [...byLimit.values()].flat();
   }
 
-  /** The slot of a key, or the free one for it. A hash is never all zeros. */
+  /** The slot of a key, or the free slot for it. A hash is never all zeros. */
   #slotOf(limit: number, low: number, high: number): number {
     const words = this.#words;
     let slot = (low ^ limit) & (TABLE_SLOTS - 1);
@@ -85,7 +85,7 @@ export class PendingHits {
     }
   }
 
-  /** A slot whose hits were all retracted is occupied already. */
+  /** Occupies a slot; a slot whose hits were all retracted is already occupied. */
   #occupy(slot: number, limit: number, low: number, high: number): void {
     const at = slot * WORDS_PER_SLOT;
     if (this.#words[at] !== 0 || this.#words[at + 1] !== 0) return;

@@ -25,7 +25,7 @@ function bucket() {
   };
 }
 
-/** A limit with prediction, beside the same bucket without. */
+/** A limit with prediction, and an equal bucket without. */
 function beside(isAdditive = true) {
   const held = bucket();
   const plain = bucket();

@@ -1,16 +1,16 @@
 /**
- * Subtracts the hits that peers are about to report, before their reports arrive (prediction).
+ * Prediction: subtracts the hits that peers are about to report before their reports arrive.
  *
- * Reports take time. When a token is refilled, every node sees it and allows a call until it gets the reports of the
- * others. The longer the delay, the larger the overshoot. So a node that serves a hit holds back the hits that its
- * peers serve meanwhile, assuming unchanged proportions: with a quarter of the traffic, three more. Reported hits
- * replace predicted ones; predicted hits that are not reported decay and are given back.
+ * Reports take time. When a token is refilled, every node sees it and allows a call until the reports of the other
+ * nodes arrive. A longer delay increases the overshoot. So a node that serves a hit holds back the hits that its peers
+ * serve meanwhile, assuming constant proportions: with a quarter of the traffic, three more. Reported hits replace
+ * predicted ones; predicted hits that are not reported decay and are released.
  *
  *     local hit: 1 ──▶ 1 counted, 3 predicted ──▶ peers report 2 ──▶ 2 of the 3 are counted
  *                                             └─▶ no report ───────▶ the prediction decays
  *
- * So nodes take turns. A prediction never adds capacity: it only holds back, and gives back no more than it held.
- * It holds back at most what the fleet serves in `PREDICTION_DECAY_MS`.
+ * So nodes take turns. A prediction never adds capacity: it only holds back, and releases no more than it held. It
+ * holds back at most the hits that the fleet serves in `PREDICTION_DECAY_MS`.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -23,16 +23,16 @@ const PREDICTION_SLOTS = 4096;
 /** A key with more recent hits than this keeps its slot. */
 const BUSY_HITS = 2;
 
-/** Time constant of the hit rates. Longer is steadier, shorter follows a change faster. */
+/** Time constant of the hit rates: a longer one is steadier, a shorter one follows changes faster. */
 const RATE_WINDOW_MS: Millis = 1000;
 
 /** Time constant of the predictions: a few round trips. */
 const PREDICTION_DECAY_MS: Millis = 200;
 
-/** Of levels and predictions, which are sums of fractions. */
+/** Tolerance for levels and predictions, which are sums of fractions. */
 const ROUNDING_ERROR = 1e-6;
 
-/** Predictions are multiples of this part of a hit: added to whole hits and subtracted again, they leave no rounding error. */
+/** Predictions are multiples of this fraction of a hit: adding and subtracting them leaves no rounding error. */
 const PARTS_OF_HIT = 2 ** 20;
 
 /** A smaller prediction is dropped. */
@@ -59,7 +59,7 @@ export class PeerPrediction {
     this.#limits = limits;
   }
 
-  /** To be called after local hits were counted. */
+  /** Must be called after local hits were counted. */
   onLocalHits(entries: Entries, now: Millis): void {
     this.#forEachKey(entries, now, (key, limit, hits) => {
       this.#decay(key, limit, hits, now);
@@ -72,7 +72,7 @@ export class PeerPrediction {
     });
   }
 
-  /** To be called before remote hits are counted. */
+  /** Must be called before remote hits are counted. */
   onRemoteHits(entries: Entries, now: Millis): void {
     this.#forEachKey(entries, now, (key, limit, hits) => {
       this.#decay(key, limit, 0, now);
@@ -99,7 +99,7 @@ export class PeerPrediction {
     return key?.id === id && key.low === low && key.high === high ? key.predictedHits : 0;
   }
 
-  /** How long until so many units are given back; Infinity if fewer are held. */
+  /** Time until `units` are released; Infinity if fewer are held. */
   msUntilReleased(id: number, low: number, high: number, units: number, now: Millis): Millis {
     const held = this.predictedFor(id, low, high);
     if (held === 0 || held < units - ROUNDING_ERROR) return Infinity;
@@ -117,9 +117,9 @@ export class PeerPrediction {
     }
   }
 
-  /** Gives back all predictions while `act` runs: levels contain only hits that were served. */
+  /** Releases all predictions while `act` runs, so that levels contain only served hits. */
   suspendWhile(now: Millis, act: () => void): void {
-    this.tick(now); // a prediction is now at most the level, so that it can be given back in full
+    this.tick(now); // a prediction is now at most the level, so it can be released in full
     const held = [...this.#active].map((key) => [key, key.predictedHits] as const);
     for (const [key, hits] of held) this.#adjustBy(key, -hits);
     act();
@@ -131,12 +131,12 @@ export class PeerPrediction {
     if (limit) this.#adjust(key, limit, hits);
   }
 
-  /** Gives back all predictions, so that levels contain only hits that were served. */
+  /** Releases all predictions, so that levels contain only served hits. */
   releaseAll(): void {
     for (const key of this.#active) this.#release(key);
   }
 
-  /** The entry of a key, unless a busy key has its slot. */
+  /** The entry of a key; undefined if a busy key has its slot. */
   #keyFor(id: number, low: number, high: number, now: Millis): PredictedKey | undefined {
     const slot = (id ^ low) & (PREDICTION_SLOTS - 1);
     const known = this.#slots[slot];
@@ -151,7 +151,7 @@ export class PeerPrediction {
     return key;
   }
 
-  /** `hits` are in the level already, but were not when the prediction was made. */
+  /** Decays a prediction. The level includes `hits` that it did not include when the prediction was made. */
   #decay(key: PredictedKey, limit: PeerLimit, hits: number, now: Millis): void {
     const ms = Math.max(0, now - key.updatedAt);
     if (ms > 0) {
@@ -161,7 +161,7 @@ export class PeerPrediction {
       key.remoteHits *= factor;
     }
     if (key.predictedHits === 0) return;
-    // The part of the prediction that the bucket has refilled meanwhile is given back already.
+    // The part of the prediction that the bucket has refilled is already released.
     const level = Math.max(0, limit.level(key.low, key.high) - hits);
     key.predictedHits = Math.min(key.predictedHits, level);
     const rest = key.predictedHits * Math.exp(-ms / PREDICTION_DECAY_MS);

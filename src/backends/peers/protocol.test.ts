@@ -18,7 +18,7 @@ interface Node {
   readonly backend: PeersBackend;
 }
 
-/** Nodes on one network: `isCarried` selects the datagrams that arrive, `seen` is everything sent. */
+/** Nodes on one network: `isCarried` selects the datagrams that arrive, `seen` has all datagrams that were sent. */
 function network() {
   const clock = new VirtualClock(1_000_000);
   const nodes: Node[] = [];

@@ -6,12 +6,12 @@
  *                                         │
  *                                         └─ retransmit buffer: sent again on NACK
  *
- * The protocol is sans-I/O: messages go in with the time, datagrams come out, and `wakeAt` says when to call
- * `tick`. So the simulator runs the same code on a virtual network.
+ * The protocol is sans-I/O: messages and the time go in, datagrams come out, and `wakeAt` returns the next time to call
+ * `tick`. So the simulator runs this code on a virtual network.
  *
- * A new node has to prove that it is present (`membership.ts`). From then on each of its reports counts once,
- * in any order, and missing ones are requested by NACK (`peer-table.ts`). A node that joins gets the bucket
- * levels by state transfer (`state-transfer.ts`). Anti-entropy corrects remaining differences (`anti-entropy.ts`).
+ * A new node has to prove its presence (`membership.ts`). After that each of its reports counts once, in any order, and
+ * missing reports are requested by NACK (`peer-table.ts`). A joining node gets the bucket levels by state transfer
+ * (`state-transfer.ts`). Anti-entropy corrects remaining differences (`anti-entropy.ts`).
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -49,7 +49,7 @@ const MAX_RETRANSMITS = 64;
 /** Interval at which gone peers and old reports are evicted. */
 const SWEEP_INTERVAL_MS: Millis = 1000;
 
-/** Interval of announcements while no peer is known, and of heartbeats when there is nothing to report. */
+/** Intervals of announcements while no peer is known, and of heartbeats without hits to report. */
 const ANNOUNCE_INTERVAL_MS: Millis = 200;
 const HEARTBEAT_INTERVAL_MS: Millis = 1000;
 
@@ -74,7 +74,7 @@ export class PeerProtocol {
   readonly #reportBudget: ReportBudget;
   /** Pending hits of a key that trigger an early report. */
   readonly #flushThreshold: number;
-  /** After a longer suspension, peers have dropped this node. */
+  /** After a suspension of this length, peers have dropped this node. */
   readonly #outdatedAfterMs: Millis;
   #reportAt: Millis;
   #isFlushDue = false;
@@ -124,18 +124,18 @@ export class PeerProtocol {
   /** Called with the text of a `controls` message. */
   onControls: ((text: string, from: NodeId) => void) | undefined;
 
-  /** Called after a suspension for longer than the peer timeout. Calls are refused until the promise is settled, too. */
+  /** Called after a suspension for longer than the peer timeout. Calls are denied until the promise settles. */
   onResume: ((suspendedMs: Millis) => Promise<unknown> | undefined) | undefined;
 
   /**
-   * True if the levels here are old: the node was suspended for longer than the peer timeout, whether or not it has
-   * noticed, and has not caught up.
+   * True if the levels here are outdated: the node was suspended for longer than the peer timeout, noticed or not, and
+   * has not caught up.
    */
   isCatchingUp(now: Millis): boolean {
     return this.#catchUp.isActive || this.#lateBy(now) >= this.#outdatedAfterMs;
   }
 
-  /** Sends a text to a peer, or to all. A lost one is not sent again. */
+  /** Sends a text to one peer or to all; it is not retransmitted. */
   sendControls(text: string, to = BROADCAST): void {
     this.#sender.send(to, { kind: 'controls', text });
   }
@@ -143,17 +143,17 @@ export class PeerProtocol {
   // Limits
 
   addLimit(limit: PeerLimit): void {
-    // A limit that replaces one of the same id starts with its state.
+    // A limit that replaces another one with its id starts with that limit's state.
     if (limit.buckets > 0 && !this.#limits.byId(limit.id)) this.#stateTransfer.addLimit(limit.id);
     this.#limits.add(limit);
   }
 
-  /** Stops updates for a limit. Hits recorded so far are still reported. */
+  /** Stops updates for a limit. Hits recorded before are still reported. */
   removeLimit(limit: PeerLimit): void {
     this.#limits.remove(limit);
   }
 
-  /** Records hits allowed here. True if they should be reported before the interval ends. */
+  /** Records hits allowed here. Returns true if they should be reported before the interval ends. */
   recordHits(limit: PeerLimit, low: number, high: number, hits: number): boolean {
     if (hits <= 0) return false;
     this.#limits.applyToSiblings(limit, low, high, hits);
@@ -164,17 +164,17 @@ export class PeerProtocol {
     return true;
   }
 
-  /** `periodic` sends no early reports and uses neither prediction nor anti-entropy. */
+  /** False for `periodic`, which sends no early reports and uses neither prediction nor anti-entropy. */
   get #isEager(): boolean {
     return this.#options.exchange === 'eager';
   }
 
-  /** Takes back hits that did not happen, unless they were reported already. */
+  /** Removes hits that did not happen, unless they were already reported. */
   retractHits({ id }: PeerLimit, low: number, high: number, hits: number): void {
     this.#pendingHits.retract(id, low, high, hits);
   }
 
-  /** How long until so many predicted hits of a key are given back, by a tick; Infinity if fewer are held. */
+  /** Time until a tick has released `units` predicted hits of a key; Infinity if fewer are held. */
   msUntilReleased(limit: PeerLimit, low: number, high: number, units: number, now: Millis): Millis {
     const ms = this.#prediction.msUntilReleased(limit.id, low, high, units, now);
     return Math.max(ms, Math.ceil(this.#reportAt - now));
@@ -182,7 +182,7 @@ export class PeerProtocol {
 
   // Clock
 
-  /** When to call `tick` next. */
+  /** The next time to call `tick`. */
   wakeAt(now: Millis): Millis {
     return Math.min(
       this.#reportAt,
@@ -212,7 +212,7 @@ export class PeerProtocol {
     this.#sweep(now);
   }
 
-  /** To be called when the transport opens: what passed since the constructor is no suspension. */
+  /** Must be called when the transport opens: the time since the constructor is not a suspension. */
   start(now: Millis): void {
     if (this.#lateBy(now) >= SUSPENDED_AFTER_MS) this.#rejoin(now);
   }
@@ -226,13 +226,13 @@ export class PeerProtocol {
   }
 
   /**
-   * Reports that arrive after a suspension are old, but would count as of now, though their tokens have long
-   * refilled elsewhere. So the node rejoins: it keeps its id, its buckets and its pending hits, repeats the
-   * handshakes, counts reports from then on, and gets the levels by state transfer. After a long one, it refuses calls
-   * until then (`catch-up.ts`).
+   * Reports that arrive after a suspension are old, but would count as of now, although their tokens have long been
+   * refilled elsewhere. So the node rejoins: it keeps its id, its buckets and its pending hits, repeats the handshakes,
+   * counts reports from then on, and gets the levels by state transfer. After a long suspension, it denies calls until
+   * then (`catch-up.ts`).
    */
   #rejoin(now: Millis): void {
-    this.#reorderBuffer.clear(); // the state transfer includes it
+    this.#reorderBuffer.clear(); // the state transfer includes these reports
     this.#peerTable.clear();
     this.#membership.rejoin(now);
     this.#stateTransfer.stop();
@@ -240,7 +240,7 @@ export class PeerProtocol {
     this.#scheduleNextReport(now);
   }
 
-  /** How long ago the last report was due. */
+  /** Time since the last report was due. */
   #lateBy(now: Millis): Millis {
     return now - this.#reportAt;
   }
@@ -251,7 +251,7 @@ export class PeerProtocol {
     this.#reportAt += intervalMs * Math.max(1, intervals);
   }
 
-  /** A node without the fleet's state has nothing to compare. */
+  /** Infinity for a node without the fleet's state, which has nothing to compare. */
   get #antiEntropyAt(): Millis {
     return this.#isEager && this.#canRunAntiEntropy ? this.#antiEntropy.requestAt() : Infinity;
   }
@@ -260,7 +260,7 @@ export class PeerProtocol {
     return this.#stateTransfer.isSynced() && this.#reorderBuffer.isEmpty && !this.#catchUp.isActive;
   }
 
-  /** Reports all pending hits, in as many datagrams as needed. */
+  /** Reports all pending hits, in as many datagrams as necessary. */
   flush(now: Millis): void {
     this.#isFlushDue = false;
     if (this.#pendingHits.size === 0) return;
@@ -285,7 +285,7 @@ export class PeerProtocol {
     this.#antiEntropy.recordReported(seq, entries);
   }
 
-  /** Sends a heartbeat, so that peers notice a lost last report; without peers, an announcement. */
+  /** Sends a heartbeat, so that peers detect a lost last report; without peers, an announcement. */
   #heartbeat(now: Millis): void {
     const { intervalMs, peerTimeoutMs } = this.#options;
     const isAlone = this.#peerTable.size === 0;
@@ -297,7 +297,7 @@ export class PeerProtocol {
     this.#heartbeatAt = now + Math.max(intervalMs, everyMs);
   }
 
-  /** Evicts peers that are gone for longer than any of their datagrams can still be valid, and old reports. */
+  /** Evicts old reports, and peers that are gone for longer than any of their datagrams can be valid. */
   #sweep(now: Millis): void {
     const { peerTimeoutMs, retransmitBufferMs } = this.#options;
     if (now < this.#sweepAt && !this.#retransmitBuffer.isOverCapacity) return;
@@ -310,8 +310,8 @@ export class PeerProtocol {
   // Network
 
   /**
-   * Handles a message; undefined is one that could not be decoded. True if it is the sender's latest datagram,
-   * which proves that the sender is present at the address it came from.
+   * Handles a message; undefined if it could not be decoded. Returns true if it is the sender's latest datagram, which
+   * proves that the sender is present at the source address.
    */
   receive(message: Message | undefined, now: Millis): boolean {
     this.#advanceTo(now);
@@ -340,14 +340,14 @@ export class PeerProtocol {
     return isLatest;
   }
 
-  /** True if the message makes its sender a peer: from then on every datagram has a version that it can read. */
+  /** Returns true if the message makes its sender a peer: then every datagram gets a version that it can read. */
   #handleUnverified(message: Message, now: Millis): boolean {
     const isAdmitted = this.#membership.handleUnverified(message, now);
     if (isAdmitted) this.#sender.useVersionFor(this.#peerTable.commonVersion);
     return isAdmitted;
   }
 
-  /** Handles a datagram of a version that is not spoken here. True if its sender speaks none that is. */
+  /** Handles a datagram of another version. Returns true if there is no common version with its sender. */
   receiveOtherVersion(other: OtherVersion, now: Millis): boolean {
     this.#advanceTo(now);
     const { from, to } = other;
@@ -402,7 +402,7 @@ export class PeerProtocol {
 
   #handleReport(peer: Peer, { seq, agoMs, entries }: MessageOf<'report'>, now: Millis): void {
     if (!peer.received.accept(seq)) {
-      this.counts.duplicates++; // a retransmission of a report that was only late
+      this.counts.duplicates++; // the report was only late, and this is its retransmission
       return;
     }
     peer.reportsReceived++;
@@ -437,27 +437,27 @@ export class PeerProtocol {
     chargeRetransmits(to, reports.length);
   }
 
-  /** True once the state transfer is done, or there is no peer to transfer from. */
+  /** True if the state transfer is done, or there is no peer to transfer from. */
   get isSynced(): boolean {
     return this.#stateTransfer.isSynced();
   }
 
-  /** Marks this node as synced: there is no peer to transfer state from. */
+  /** Marks this node as synced, because there is no peer to transfer state from. */
   startWithoutPeers(): void {
     this.#stateTransfer.startWithoutPeers();
   }
 
-  /** Ids of peers that were seen within the peer timeout, longest-lived first. */
+  /** Ids of peers seen within the peer timeout, longest-running first. */
   peerIds(now: Millis): NodeId[] {
     return this.#peerTable.idsByAge(now);
   }
 
-  /** Peers that were seen within the peer timeout. */
+  /** Peers seen within the peer timeout. */
   peers(now: Millis): PeerView[] {
     return this.#peerTable.views(now);
   }
 
-  /** Peers that were silent for longer, until they are evicted. */
+  /** Peers with a longer silence, until they are evicted. */
   gonePeers(now: Millis): PeerView[] {
     return this.#peerTable.goneViews(now);
   }

@@ -1,5 +1,5 @@
 /**
- * Which of a peer's reports have arrived: each counts once, and gaps are known.
+ * The reports of a peer that have arrived: each counts once, and gaps are known.
  *
  *     1 2 3 4 5 6 ·  8 9 ·  11                 missing: 7 and 10
  *               ▲           ▲
@@ -9,13 +9,13 @@
 import { isIn, MAX_MISSING_RANGES, type ReportSet } from './included-reports.ts';
 import type { NodeId } from './messages.ts';
 
-/** More missing reports than this are skipped, not requested. */
+/** With more missing reports than this, they are skipped and not requested. */
 const MAX_GAP = 4096;
 
 export class ReceivedSequences {
-  /** Reports up to here are not requested: state transfer brings their hits. */
+  /** Reports up to this one are not requested: the state transfer includes their hits. */
   #countedTo: number;
-  /** All reports up to here have arrived or were skipped. */
+  /** All reports up to this one have arrived or were skipped. */
   #contiguousTo: number;
   /** The highest sequence number that is known to exist. */
   #highest: number;
@@ -54,17 +54,17 @@ export class ReceivedSequences {
     return seq <= this.#contiguousTo || this.#outOfOrder.has(seq);
   }
 
-  /** True if the report is new. */
+  /** Records a report; returns true if it is new. */
   accept(seq: number): boolean {
     if (this.has(seq)) return false;
     this.noteHighest(seq);
-    if (seq <= this.#contiguousTo) return false; // just skipped, as the gap is too large
+    if (seq <= this.#contiguousTo) return false; // skipped just now, because the gap is too large
     this.#outOfOrder.add(seq);
     this.#advance();
     return true;
   }
 
-  /** The peer has sent a report with this number. */
+  /** Notes that the peer has sent a report with this number. */
   noteHighest(seq: number): void {
     if (seq <= this.#highest) return;
     this.#highest = seq;
@@ -93,8 +93,8 @@ export class ReceivedSequences {
   }
 
   /**
-   * The reports that have arrived; undefined if they have too many gaps. Without history, those up to `countedTo` are
-   * missing too.
+   * The reports that have arrived; undefined if they have too many gaps. With `lacksHistory`, reports up to `countedTo`
+   * are also missing.
    */
   setOf(origin: NodeId, lacksHistory: boolean): ReportSet | undefined {
     const before = lacksHistory && this.#countedTo > 0 ? [1, this.#countedTo] : [];
@@ -108,7 +108,7 @@ export class ReceivedSequences {
     return this.#contiguousTo - seq <= MAX_GAP;
   }
 
-  /** Requests the reports after `seq` too: the transferred state does not bring their hits. */
+  /** Also requests the reports after `seq`: the transferred state does not include their hits. */
   rewindTo(seq: number): void {
     if (seq >= this.#countedTo || !this.canRewindTo(seq)) return;
     for (let arrived = this.#countedTo + 1; arrived <= this.#contiguousTo; arrived++)

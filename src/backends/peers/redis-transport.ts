@@ -3,8 +3,8 @@
  *
  *     redisChannel(client, 'sluice:peers')
  *
- * The subscription needs a second connection, a duplicate of the first. Messages carry no sender address, so replies
- * are broadcast too. Datagrams are dropped while the connection is down: peers request what they missed.
+ * The subscription needs a second connection, a duplicate of the first. Messages have no sender address, so replies are
+ * broadcast, too. While the connection is down, datagrams are dropped: peers request missing reports.
  */
 
 import { ConfigError } from '../../core/errors.ts';
@@ -17,7 +17,7 @@ import {
   zeroCounts,
 } from './transport.ts';
 
-/** What both client libraries have in common for publishing. */
+/** Members that both client libraries have for publishing. */
 interface Publisher {
   publish(channel: string, message: Buffer): Promise<unknown>;
   /** node-redis. */
@@ -29,7 +29,7 @@ interface Publisher {
 const isReady = ({ isReady: ready, status }: Publisher): boolean =>
   ready ?? (status === undefined || status === 'ready');
 
-/** @throws {ConfigError} if the client or the channel is invalid. */
+/** Creates a transport for `peers`. @throws {ConfigError} if the client or the channel is invalid. */
 export function redisChannel(client: RedisClient, channel = 'sluice:peers'): Transport {
   const publisher = client as unknown as Publisher;
   if (typeof publisher?.publish !== 'function') {
@@ -38,7 +38,7 @@ export function redisChannel(client: RedisClient, channel = 'sluice:peers'): Tra
   if (typeof channel !== 'string' || channel === '') {
     throw new ConfigError('channel', 'a non-empty string', channel);
   }
-  createSubscriber(client); // refuses a client that cannot subscribe
+  createSubscriber(client); // rejects a client that cannot subscribe
   const counts = zeroCounts();
   let subscriber: Subscriber | undefined;
   let inFlightBytes = 0;
@@ -65,13 +65,13 @@ export function redisChannel(client: RedisClient, channel = 'sluice:peers'): Tra
     async open(onDatagram) {
       stopListening = listenForErrors(client, 'peers do not hear of each other');
       const opening = createSubscriber(client);
-      subscriber = opening; // set before the subscription, which takes until the server is available
+      subscriber = opening; // set before the subscription, which waits until the server is available
       const listening = opening.subscribeBytes(channel, (bytes) => {
         if (subscriber !== opening) return;
         counts.received++;
         onDatagram(bytes, '');
       });
-      // A client that waits for its server may never settle after stop().
+      // A client that waits for its server may not settle after stop().
       const closed = new Promise<never>((_, reject) => {
         abortOpen = () => reject(new Error(CLOSED_BEFORE_OPEN));
       });

@@ -6,10 +6,10 @@
 
 import type { Millis } from '../../core/clock.ts';
 
-/** Sources remembered per reason, and so reports per hour. */
+/** The most sources per reason, and so the most reports per hour. */
 const MAX_SOURCES = 64;
 
-/** A source is reported again after this time, and forgotten if it was silent for as long. */
+/** A source is reported again after this time, and forgotten after as long a silence. */
 const REPORT_INTERVAL_MS: Millis = 3_600_000;
 
 export type RejectReason = 'auth_failed' | 'other_version';
@@ -19,16 +19,16 @@ export const REJECT_MESSAGES: Readonly<Record<RejectReason, string>> = {
   other_version: 'a peer has no common wire version, so the fleet is split: upgrade the older one',
 };
 
-/** A source whose datagrams this node rejects. */
+/** A source from which this node rejects datagrams. */
 export interface RejectedSource {
   readonly reason: RejectReason;
-  /** Its address; of a transport without addresses the id of the node, or empty if that is unknown. */
+  /** Its address; the node's id for a transport without addresses, or empty if that is unknown. */
   readonly from: string;
   /** The newest wire version that it speaks; 0 if its datagrams cannot be decrypted. */
   readonly version: number;
-  /** Rejected datagrams. */
+  /** Number of rejected datagrams. */
   readonly datagrams: number;
-  /** Time since the last of them. */
+  /** Time since the last one. */
   readonly ageMs: Millis;
 }
 

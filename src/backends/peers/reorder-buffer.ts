@@ -1,22 +1,22 @@
 /**
- * Buffers the reports of peers that return after a silence. Their missed reports arrive late, in any order, and
- * mixed with new ones.
+ * Buffers the reports of peers that return after a silence. Their missed reports arrive late, in any order, and mixed
+ * with new ones.
  *
  *     silent ──▶ back ──▶ missing reports arrive ──▶ all are applied, oldest first
  *
- * Late hits count as of the time they were served, so that tokens refilled since then are not owed. But a bucket
- * keeps no history: after a newer hit was applied, an older one counts as of that time. So all reports of these
- * peers are buffered until none from before their return is missing, and are then applied in order.
+ * Late hits count as of the time they were served, so that tokens refilled since then are not owed. But a bucket keeps
+ * no history: after a newer hit was applied, an older one counts as of that time. So all reports of these peers are
+ * buffered until no report from before their return is missing, and are then applied in order.
  */
 
 import type { Millis } from '../../core/clock.ts';
 import type { Entries } from './messages.ts';
 import type { Peer } from './peer-table.ts';
 
-/** A peer that was silent for this long may have served hits that were not received. */
+/** A peer may have served hits that were not received after this time of silence. */
 const SILENCE_THRESHOLD_MS: Millis = 1000;
 
-/** Bounds in time and in size. Until the flush, the reports count as if the silence had lasted longer. */
+/** Bounds in time and size. Until the flush, the reports do not count, as if the silence had lasted longer. */
 const MAX_BUFFER_MS: Millis = 2000;
 const MAX_BUFFERED_NUMBERS = 1_000_000;
 
@@ -28,11 +28,11 @@ interface LateReport {
 }
 
 export class ReorderBuffer {
-  /** By peer: its highest sequence number at its return, once that is known. */
+  /** By peer: its highest sequence number at its return, if known. */
   readonly #peers = new Map<Peer, number | undefined>();
   #reports: LateReport[] = [];
   #bufferedNumbers = 0;
-  /** When the buffered reports are applied at the latest. */
+  /** Time at which the buffered reports are applied at the latest. */
   flushAt: Millis = Infinity;
 
   has(peer: Peer): boolean {
@@ -43,12 +43,12 @@ export class ReorderBuffer {
     return this.#peers.size === 0;
   }
 
-  /** To be called when a datagram of the peer arrives, before `lastSeenAt` is updated. */
+  /** Must be called when a datagram of the peer arrives, before `lastSeenAt` is updated. */
   detectReturn(peer: Peer, now: Millis): void {
     if (now - peer.lastSeenAt > SILENCE_THRESHOLD_MS) this.#startBuffering(peer, now);
   }
 
-  /** To be called when the peer is admitted; `apartMs` is how long both ran without knowing each other. */
+  /** Must be called when the peer is admitted; `apartMs`: how long both nodes ran without knowing each other. */
   addIfApart(peer: Peer, apartMs: Millis, now: Millis): void {
     if (apartMs > SILENCE_THRESHOLD_MS) this.#startBuffering(peer, now);
   }
@@ -63,7 +63,7 @@ export class ReorderBuffer {
     this.#bufferedNumbers += report.entries.length;
   }
 
-  /** The reports to apply now, oldest first: none until they are complete or `flushAt` is reached. */
+  /** The reports to apply now, oldest first; none until they are complete or `flushAt` is reached. */
   takeDue(now: Millis): readonly LateReport[] {
     if (this.isEmpty || !(this.#isComplete() || now >= this.flushAt)) return [];
     const due = this.#reports.sort((a, b) => a.servedAt - b.servedAt);

@@ -1,12 +1,12 @@
 /**
- * Replay window: accepts each of a peer's datagrams at most once, by its sequence number. A replayed datagram is
- * dropped before it is handled.
+ * Replay window: accepts each of a peer's datagrams at most once, by its sequence number. Replayed datagrams are
+ * dropped before they are handled.
  *
  *     ───── too old ─────┤  seen or not seen  ├──▶ new
  *            highest - WINDOW_SIZE          highest
  */
 
-/** How many datagrams may overtake one that is still accepted; a power of two. */
+/** How many later datagrams may arrive before one that is still accepted; a power of two. */
 const WINDOW_SIZE = 4096;
 
 export class ReplayWindow {
@@ -20,12 +20,12 @@ export class ReplayWindow {
     this.#seen.fill(2 ** 32 - 1);
   }
 
-  /** Whether this is higher than all numbers before. */
+  /** Whether this number is higher than all earlier ones. */
   isLatest(seq: number): boolean {
     return seq > this.#highest;
   }
 
-  /** True if the number is new. */
+  /** Records a number; returns true if it is new. */
   accept(seq: number): boolean {
     if (seq <= this.#highest - WINDOW_SIZE) return false;
     this.#slideTo(seq);
@@ -36,7 +36,7 @@ export class ReplayWindow {
     return true;
   }
 
-  /** Moves the window up to `seq` and clears the bits of the new numbers. */
+  /** Advances the window to `seq` and clears the bits of the new numbers. */
   #slideTo(seq: number): void {
     for (let next = Math.max(this.#highest, seq - WINDOW_SIZE) + 1; next <= seq; ) {
       const word = (next % WINDOW_SIZE) >>> 5;

@@ -1,16 +1,16 @@
 /**
- * The reports that this node has sent or counted while a state transfer runs, for the pages that do not include them.
+ * Reports that this node has sent or counted during a state transfer, for the pages that do not include them.
  *
  *     page: A 1–7, B 1–3          log: A 7 8, B 4, own 1 2          added to the page: A 8, B 4, own 1 2
  *
- * A page can be merged if it includes everything that was counted before the log began. What a page includes is no longer
- * needed: the next pages of the same source include it too.
+ * A page can be merged if it includes all reports that were counted before the log started. Reports that a page
+ * includes are no longer needed: the next pages of that source include them, too.
  */
 
 import type { PageContents } from './included-reports.ts';
 import { ENTRY_WIDTH, type Entries, type NodeId } from './messages.ts';
 
-/** Numbers in the log. The oldest reports are dropped, so that a page has to include them. */
+/** The most numbers in the log. Beyond it, the oldest reports are dropped, so that a page must include them. */
 const MAX_LOGGED_NUMBERS = 200_000;
 
 interface LoggedReport {
@@ -27,7 +27,7 @@ export const keyOf = (low: number, high: number): string => `${low} ${high}`;
 export class ReportLog {
   #reports: LoggedReport[] = [];
   #numbers = 0;
-  /** Reports up to these were counted and are not in the log. */
+  /** Reports up to these numbers were counted and are not in the log. */
   readonly #unlogged = new Map<NodeId, number>();
   #isOpen = true;
 
@@ -35,7 +35,7 @@ export class ReportLog {
     return this.#isOpen;
   }
 
-  /** Begins after these reports: pairs of origin and sequence number. */
+  /** Opens the log after these reports: pairs of origin and sequence number. */
   open(countedTo: Iterable<readonly [origin: NodeId, seq: number]>): void {
     this.close();
     this.#isOpen = true;
@@ -57,13 +57,13 @@ export class ReportLog {
       this.#drop(this.#reports.splice(0, this.#reports.length / 2 + 1));
   }
 
-  /** Whether a page includes all reports of an origin that were counted outside the log; `countedTo` at its admission. */
+  /** Whether a page includes all counted reports of an origin that are not in the log; `countedTo` at its admission. */
   isCovered(contents: PageContents, origin: NodeId, countedTo: number): boolean {
     const unlogged = Math.max(countedTo, this.#unlogged.get(origin) ?? 0);
     return !contents.isKnown(origin) || contents.contiguousTo(origin) >= unlogged;
   }
 
-  /** The hits of a limit that are counted here and not in the page. */
+  /** The hits of a limit that are counted here and are not in the page. */
   hitsBeyond(contents: PageContents, limit: number): HitsOf {
     const hits = new Map<string, number>();
     for (const { origin, seq, entries } of this.#reports) {
@@ -77,7 +77,7 @@ export class ReportLog {
     return (low, high) => (hits.size === 0 ? 0 : (hits.get(keyOf(low, high)) ?? 0));
   }
 
-  /** Drops the reports up to which a merged page includes all. */
+  /** Drops logged reports that a merged page includes. */
   prune(contents: PageContents): void {
     for (const { origin } of contents.sets) this.#skip(origin, contents.contiguousTo(origin));
     const isIncluded = ({ origin, seq }: LoggedReport): boolean =>

@@ -4,18 +4,18 @@ import { errorMessageOf } from '../../core/errors.ts';
 import { type Address, formatHostPort } from './address.ts';
 import { MAX_PEERS } from './messages.ts';
 
-/** A name that failed to resolve is retried after this, and keeps its previous addresses. */
+/** A name that failed to resolve is retried after this time, and keeps its previous addresses. */
 export const RESOLVE_RETRY_MS: Millis = 1000;
 
 interface ResolverConfig {
   readonly clock: Clock;
   readonly refreshMs: Millis;
   resolve(name: string): Promise<readonly string[]>;
-  /** Called once for a name that never resolved. */
+  /** Called once for a name that has never resolved. */
   onUnresolved(name: string, reason: string): void;
   /** False once the transport is closed. */
   isOpen(): boolean;
-  /** The node does not send to itself. */
+  /** True for the node's own address, to which it does not send. */
   isSelf(address: Address): boolean;
 }
 
@@ -38,7 +38,7 @@ export function createResolver(peers: readonly Address[], config: ResolverConfig
       if (hosts.length > 0) return true;
       throw new Error('the name has no address');
     } catch (error) {
-      // A name that resolved before keeps its addresses; one that never did may be misspelt.
+      // A name that resolved before keeps its addresses; a name that never did may be misspelt.
       const isKnown = (resolved.get(name) ?? []).length > 0;
       if (!isKnown && !unresolved.has(host)) config.onUnresolved(host, errorMessageOf(error));
       if (!isKnown) unresolved.add(host);
@@ -57,7 +57,7 @@ export function createResolver(peers: readonly Address[], config: ResolverConfig
     return [...all.values()];
   };
 
-  /** Resolves all names, and schedules the next refresh. */
+  /** Resolves all names and schedules the next refresh. */
   const refresh = async (): Promise<void> => {
     const results = await Promise.all(names.map(resolveName));
     if (!config.isOpen()) return;

@@ -1,15 +1,15 @@
 /**
  * Limits replies per requester (GCRA).
  *
- * A correct node stays below it. A recorded request of an unverified node can be replayed without bound; of a peer,
- * each datagram counts once (`replay-window.ts`). Requests that were delayed by a network partition arrive together,
- * and one reply is enough for all of them.
+ * A correct node stays within the limit. A recorded request of an unverified node can be replayed without bound; each
+ * datagram of a peer counts once (`replay-window.ts`). Requests that a network partition delayed arrive together, and
+ * one reply is enough for all of them.
  */
 
 import type { Millis } from '../../core/clock.ts';
 import type { MessageKind } from './messages.ts';
 
-/** Holds the theoretical arrival time: the time up to which the reply budget is spent. */
+/** The theoretical arrival time: the time up to which the reply budget is spent. */
 export interface Requester {
   replyBudgetUntil: Millis;
 }
@@ -25,7 +25,7 @@ const REPLY_BURST_MS: Millis = 200;
 
 const RETRANSMIT_COST_MS = 0.5;
 
-/** Whether a reply is within the budget; charges it if so. */
+/** Whether a reply is within the budget; if so, charges it. */
 export function allowReply(requester: Requester, kind: MessageKind, now: Millis): boolean {
   const costMs = REPLY_COST_MS[kind];
   if (costMs === undefined) return true;

@@ -23,7 +23,7 @@ export class RetransmitBuffer {
     return this.lastSeq + 1 - this.#reports.length;
   }
 
-  /** The oldest report in the buffer that was sent at or after `since`; `lastSeq + 1` if none was. */
+  /** The oldest report in the buffer that was sent at `since` or later; `lastSeq + 1` if there is none. */
   firstSeqSince(since: Millis): number {
     const index = this.#reports.findIndex(({ sentAt }) => sentAt >= since);
     return index < 0 ? this.lastSeq + 1 : this.firstSeq + index;
@@ -33,7 +33,7 @@ export class RetransmitBuffer {
     return this.#bytes > this.#maxBytes;
   }
 
-  /** Evicts by itself at twice its size: a node whose transport is not open never calls `evict`. */
+  /** Adds a report. Also evicts at twice the size, because a node whose transport is not open never calls `evict`. */
   add(bytes: Uint8Array, sentAt: Millis): void {
     this.lastSeq++;
     this.#reports.push({ sentAt, bytes });

@@ -375,7 +375,7 @@ describe('peers with a key', () => {
     expect(replies).toBeGreaterThanOrEqual(3);
     for (let n = 0; n < 10_000; n++)
       for (const request of requests) one.transport.receive(request, 'evil');
-    // A peer's request is answered once, that of an unverified node up to twenty times in a burst.
+    // A peer's request gets one reply; that of an unverified node up to twenty in a burst.
     expect(one.transport.sentDatagrams.length - before).toBeLessThanOrEqual(replies + 21);
     clock.advance(1000);
   });

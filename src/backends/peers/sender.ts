@@ -18,7 +18,7 @@ export class MessageCounts {
   otherVersion = 0;
   /** Replayed datagrams, and reports that arrived twice. */
   duplicates = 0;
-  /** Missing reports that arrived after all. */
+  /** Missing reports that arrived later. */
   repaired = 0;
   /** Entries of received reports whose limit does not exist here. */
   unknownLimits = 0;
@@ -42,17 +42,17 @@ export class DatagramSender {
     this.#version = versions.newest;
   }
 
-  /** The wire version of what is sent to peers. */
+  /** The wire version of datagrams to peers. */
   get version(): number {
     return this.#version;
   }
 
-  /** Sends from now on the newest version that nodes can read of which the oldest speaks up to `newest`. */
+  /** Switches to the newest version that all nodes can read; the oldest of them speaks up to `newest`. */
   useVersionFor(newest: number): void {
     this.#version = versionFor(this.#versions, newest);
   }
 
-  /** Returns the bytes: a report is kept for retransmission. */
+  /** Sends a message and returns its bytes: a report is kept for retransmission. */
   send(to: NodeId, body: MessageBody, version = this.#version): Uint8Array {
     const message = { from: this.id, to, datagramSeq: ++this.#counts.sent, ...body };
     const bytes = encode(message, version, this.#versions.newest);
@@ -60,14 +60,14 @@ export class DatagramSender {
     return bytes;
   }
 
-  /** Sends a report again to one node, `agoMs` after it was made. */
+  /** Retransmits a report to one node, `agoMs` after it was made. */
   retransmit(to: NodeId, report: Uint8Array, agoMs: Millis): void {
     const [madeFor] = report;
     const readable = madeFor > this.#version ? this.#inCurrentVersion(report) : report;
     this.#transmit(to, retransmitCopyOf(readable, to, ++this.#counts.sent, agoMs));
   }
 
-  /** A report that was made before a peer joined that speaks older versions only. */
+  /** Converts a report that was made before a peer joined that speaks only older versions. */
   #inCurrentVersion(report: Uint8Array): Uint8Array {
     const message = decode(report, this.#versions) as Message;
     return encode(message, this.#version, this.#versions.newest);

@@ -1,12 +1,12 @@
 /**
- * What peers exchange of a limit besides hits: how much of each rule is spent, as the time until nothing is.
+ * Levels of a limit that peers exchange besides hits: the use of each rule, as the time until it is 0.
  *
  *     bucket   its time to full
- *     window   the part of the limit that counts, as a part of the window; the receiver counts it from now on
- *     lockout  its count and its lock, in numbers above 0; what changes them is not hits (`lockout-backend.ts`)
+ *     window   the counted part of the limit, as a part of the window; the receiver counts it from now on
+ *     lockout  its count and its lock, in numbers above 0; hits do not change them (`lockout-backend.ts`)
  *
- * Levels are compared (`anti-entropy.ts`) where a limit has buckets only: a difference between buckets would last, one
- * between windows is gone when the window has passed. Hits are predicted (`prediction.ts`) where a limit is one rule.
+ * Levels are compared (`anti-entropy.ts`) if a limit has buckets only: a difference between buckets would remain, a
+ * difference between windows disappears with the window. Hits are predicted (`prediction.ts`) if a limit is one rule.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -18,31 +18,31 @@ import type { WindowTerms } from '../../policies/window.ts';
 import { bindingLevel, raiseLevels, timeToFull } from './bucket-levels.ts';
 
 export interface SharedLevels {
-  /** Numbers of a key in a state transfer: one for each rule, more for a lock-out. */
+  /** Numbers of a key in a state transfer: one per rule, more for a lock-out. */
   readonly numbers: number;
-  /** False if hits change nothing. */
+  /** False if hits change no rule. */
   readonly countsHits: boolean;
-  /** Whether hits add up linearly, so that predicted hits can be taken back. */
+  /** Whether hits add up linearly, so that predicted hits can be released. */
   readonly isAdditive: boolean;
   /** Whether nodes compare its levels. */
   readonly isCompared: boolean;
-  /** The level at which nothing is left. */
+  /** The level at which no units remain. */
   readonly capacity: number;
-  /** The level that use beyond the cost can cause. */
+  /** The level that overuse can reach: use beyond the cost. */
   readonly maxLevel: number;
-  /** Units spent; 0 where hits are not additive and levels are not compared. */
+  /** Units spent; 0 if hits are not additive and levels are not compared. */
   level(state: State, i: number, now: Millis): number;
-  /** Of each rule. */
+  /** The time to full of each rule. */
   timesToFull(state: State, i: number, now: Millis): readonly Millis[];
-  /** Raises each rule to at least a peer's level, plus hits that the peer has yet to count. */
+  /** Raises each rule to at least a peer's level, plus hits that the peer has not counted yet. */
   raise(state: State, i: number, now: Millis, peerTimes: readonly Millis[], hits: number): void;
-  /** Counts hits of a peer, where not all rules of the limit do; without it, an update does. */
+  /** Counts hits of a peer if not all rules of the limit count them; without it, an update does. */
   addHits?(state: State, i: number, hits: number, now: Millis): void;
-  /** Takes back units that were counted a moment ago; without it, a settlement does. */
+  /** Subtracts units that were counted recently; without it, a settlement does. */
   lower?(state: State, i: number, now: Millis, units: number): void;
 }
 
-/** Undefined if a rule of the limit cannot count hits of peers. */
+/** The levels of a policy; undefined if one of its rules cannot count hits of peers. */
 export function sharedLevelsOf(policy: Policy): SharedLevels | undefined {
   const { buckets } = policy;
   if (!buckets) return ruleByRule(policy);
@@ -60,7 +60,7 @@ export function sharedLevelsOf(policy: Policy): SharedLevels | undefined {
   };
 }
 
-/** A window, a lock-out, or `all` of these and of buckets. */
+/** Levels of a window, a lock-out, or `all` of these and of buckets. */
 function ruleByRule(policy: Policy): SharedLevels | undefined {
   if (!policy.rules) return levelsOfRule(policy);
   const parts: PlacedLevels[] = [];
@@ -96,7 +96,7 @@ function ruleByRule(policy: Policy): SharedLevels | undefined {
 
 interface PlacedLevels extends PlacedRule {
   readonly levels: SharedLevels;
-  /** Where its numbers begin. */
+  /** Offset of its numbers. */
   readonly from: number;
 }
 
@@ -106,7 +106,7 @@ function levelsOfRule(policy: Policy): SharedLevels | undefined {
   return policy.lockoutSharing && lockoutLevels(policy.lockoutSharing);
 }
 
-/** Figures are sent plus 1: a number of a page is above 0. */
+/** Numbers are sent plus 1, because a number of a page is above 0. */
 const lockoutLevels = (sharing: LockoutSharing): SharedLevels => ({
   numbers: LOCKOUT_FIGURES,
   countsHits: false,
@@ -122,7 +122,7 @@ const lockoutLevels = (sharing: LockoutSharing): SharedLevels => ({
   },
 });
 
-/** Predicted hits were counted no longer ago than this, but for a small part. */
+/** Predicted hits were counted within this time, except for a small part. */
 const LOWERED_WITHIN_MS: Millis = 400;
 
 function windowLevels(policy: Policy): SharedLevels {
@@ -143,7 +143,7 @@ function windowLevels(policy: Policy): SharedLevels {
       const missing = count - countOf(state, i, now);
       if (missing > 0) policy.update(state, i, { hits: missing }, now);
     },
-    /** Steps may have begun since they were counted. Taken from the oldest, units never count for too short a time. */
+    /** Steps may have begun since the units were counted. Subtracting from the oldest ones never shortens a count. */
     lower(state, i, now, units) {
       const least = countOf(state, i, now) - units;
       for (let agoMs = LOWERED_WITHIN_MS; agoMs > -stepMs; agoMs -= stepMs) {

@@ -41,7 +41,7 @@ describe('peers that start together, version 4', () => {
     expect(await wrongFleets(fleet, SEEDS / 2)).toEqual([]);
   });
 
-  // Comparisons of levels (anti-entropy) would hide errors, and add their own: `periodic` has none.
+  // `periodic` has no comparisons of levels (anti-entropy), which would hide errors and add their own.
   test('four nodes, datagrams repeated and reordered: no hit counts twice and none is lost', async () => {
     const peers = { exchange: 'periodic' } as const;
     const fleet = { versions: nodes(4, VERSION_4), peers, duplication: 0.1, maxDelayMs: 60 };
@@ -55,7 +55,7 @@ describe('peers that start together, version 4', () => {
     expect(await wrongFleets(fleet, SEEDS / 8)).toEqual([]);
   });
 
-  // Of the overshoot of reports every 100 ms, none is caused by the start.
+  // The start must not add to the overshoot that reports every 100 ms cause.
   test.each([0, 0.1])(
     'three nodes, periodic: the fleet admits as much as one that runs, loss %d',
     async (loss) => {

@@ -7,21 +7,20 @@
  *     state-request, cursor 160 ─▶
  *                             ◀─── state, next 0: end
  *
- * Pages are applied in any order, each once (`received-pages.ts`); a request begins at the first gap. Pages of other
- * requests are ignored. A source that stops answering is replaced, and the transfer continues with the limits that are
- * still pending.
+ * Pages are applied in any order, each once (`received-pages.ts`); a request starts at the first gap. Pages of other
+ * requests are ignored. A source that stops replying is replaced, and the transfer continues with the pending limits.
  *
- * Reports go on meanwhile, and a page lists those that it includes (`included-reports.ts`). So each hit counts once:
+ * Reports continue meanwhile, and a page lists those that it includes (`included-reports.ts`). So each hit counts once:
  *
- *     in the page and counted here        the level of the page has it
+ *     in the page and counted here        the level of the page includes it
  *     counted here, not in the page       added to the page (`report-log.ts`)
  *     in the page, not arrived yet        does not count again when it arrives (`merged-pages.ts`)
  *     in neither                          requested from its node
  *
- * A page of version 3 has no list. A level is raised to that of the page, and hits in transit may count twice.
+ * A page of version 3 has no list: levels are raised to those of the page, and hits in transit may count twice.
  *
- * The peer that has run longest knows most, so it is the source; an older one that is found later replaces it. Nodes
- * that start together have no state. A node that is not synced, or catching up, answers only its source.
+ * The longest-running peer knows most, so it is the source; an older peer that is found later replaces it. Nodes that
+ * start together have no state. A node that is not synced, or is catching up, replies only to its source.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -34,16 +33,16 @@ import { type Peer, REORDER_GRACE_MS } from './peer-table.ts';
 import { ReceivedPages } from './received-pages.ts';
 import { versionFor } from './wire-versions.ts';
 
-/** Interval of requests while no reply comes. */
+/** Interval of requests without a reply. */
 const REQUEST_INTERVAL_MS: Millis = 50;
 
-/** A source that does not reply for this long is replaced. */
+/** A source is replaced after this time without a reply. */
 const SOURCE_TIMEOUT_MS: Millis = 1000;
 
-/** Missing reports of the source are awaited for this long: its state includes them, so they would count twice. */
+/** How long missing reports of the source are awaited: its state includes them, so they would count twice. */
 const MAX_GAP_WAIT_MS: Millis = 5000;
 
-/** Sources, one after the other: each has counted the reports of all. */
+/** The most sources, used one after the other: each has counted the reports of all nodes. */
 const MAX_SOURCES = 2;
 
 /** Pages per request; after the last one, the next request follows at once. */
@@ -59,22 +58,22 @@ export function createStateTransfer(context: PeerContext) {
   const { canMerge, isAhead, requestReports, includedReports } = createPageLists(context);
   /** Ids of limits that are not transferred yet; the first one is in progress. */
   let pendingLimits: number[] = [];
-  /** Longest-lived first; the first one is in use. */
+  /** Longest-running first; the first one is in use. */
   let sources: Peer[] = [];
   const failedSources = new Set<NodeId>();
   let nonce = 0;
-  /** Of the first pending limit. */
+  /** Merged pages of the first pending limit. */
   let receivedPages = new ReceivedPages();
-  /** Since the last request. */
+  /** Pages since the last request. */
   let pagesReceived = 0;
   let startedAt: Millis = 0;
   let repliedAt: Millis = 0;
   let mergedAt: Millis = 0;
-  /** Whether this source was awaited in vain: its other pages are merged as they are. */
+  /** True if waiting for this source has failed: its other pages are merged as they are. */
   let hasGivenUp = false;
   let requestAt: Millis = Infinity;
   let isSynced = false;
-  /** Whether some keys have the state of the source, and others are yet to get it. */
+  /** True if some keys have the state of the source and others do not have it yet. */
   let isPartlyMerged = false;
 
   const countedReports = (): (readonly [origin: NodeId, seq: number])[] => [
@@ -84,7 +83,7 @@ export function createStateTransfer(context: PeerContext) {
 
   const wakeAt = (): Millis => (sources.length === 0 ? Infinity : requestAt);
 
-  /** Starts with the first page of the first pending limit. */
+  /** Starts at the first page of the first pending limit. */
   const resetRequest = (now: Millis): void => {
     nonce = random48(random);
     receivedPages = new ReceivedPages();
@@ -102,7 +101,7 @@ export function createStateTransfer(context: PeerContext) {
     resetRequest(now);
   };
 
-  /** The first source comes from `addSource`; further ones are the longest-lived peers that have not failed. */
+  /** Chooses a source. `addSource` names the first; others are the longest-running peers that have not failed. */
   const chooseSource = (now: Millis): void => {
     if (pendingLimits.length === 0) return;
     const source = peers.longestLived(failedSources, now);
@@ -110,7 +109,7 @@ export function createStateTransfer(context: PeerContext) {
       sources = [source];
       if (isSynced) mergedPages.begin(false);
       resetRequest(now);
-    } else failedSources.clear(); // all failed: the next call starts over
+    } else failedSources.clear(); // all have failed: the next call starts over
   };
 
   /** A new node needs one source; a synced node transfers from all, to recover lost reports. */
@@ -143,8 +142,8 @@ export function createStateTransfer(context: PeerContext) {
   };
 
   /**
-   * A page that lists its reports needs them counted, or not received, but not in the reorder buffer. Without the list,
-   * the source must have no gaps; a new node counts only new reports, so it has none.
+   * If a page lists its reports, no report may be in the reorder buffer: it would be neither counted nor missing.
+   * Without the list, the source must have no gaps. A new node counts only new reports, so it sees none.
    */
   const isAwaitingRetransmits = (source: Peer, now: Millis): boolean => {
     const hasGaps = listsReports(source)
@@ -155,7 +154,7 @@ export function createStateTransfer(context: PeerContext) {
     return true;
   };
 
-  /** To be called for each page: the next request follows the last one, or when no more come. */
+  /** Must be called for each page: the next request follows the last page, or the first pause. */
   const scheduleRequest = (now: Millis): void => {
     pagesReceived++;
     const isLast = receivedPages.isComplete || pagesReceived >= PAGES_PER_REQUEST;
@@ -172,7 +171,7 @@ export function createStateTransfer(context: PeerContext) {
   ): void => {
     const width = 2 + buckets;
     const hitsBeyond = contents ? reportLog.hitsBeyond(contents, limit) : () => 0;
-    prediction.releaseAll(); // a later release would give back transferred hits
+    prediction.releaseAll(); // a later release would also release transferred hits
     for (let at = 0; at < refillTimes.length; at += width) {
       const [low, high] = [refillTimes[at], refillTimes[at + 1]];
       const pending = pendingHits.pendingFor(limit, low, high); // not in the source's state
@@ -191,7 +190,7 @@ export function createStateTransfer(context: PeerContext) {
 
   const listsReports = (peer: Peer): boolean => versionOf(peer) >= FIELD_SINCE.included;
 
-  /** Sends pages that include what is reported, and no more; none while the reports here cannot be listed. */
+  /** Sends pages that include exactly the listed reports; none while the reports here cannot be listed. */
   const sendListed = (
     to: Peer,
     buckets: number,
@@ -202,27 +201,27 @@ export function createStateTransfer(context: PeerContext) {
     const isForSomeKeys =
       (isPartlyMerged && now - startedAt <= MAX_JOIN_WAIT_MS) ||
       mergedPages.some((contents, at) => isAhead(contents, at, now, MAX_JOIN_WAIT_MS));
-    if (isForSomeKeys) return; // not for ever: two such nodes would wait for each other
+    if (isForSomeKeys) return; // for a bounded time: two such nodes would wait for each other
     flush(now);
     const included = includedReports(to, buckets, now);
     if (included) prediction.suspendWhile(now, () => send(included));
   };
 
   return {
-    /** When to call `tick` next. */
+    /** The next time to call `tick`. */
     wakeAt,
 
-    /** Whether a peer is asked for its state. */
+    /** Whether a transfer from a peer is running. */
     isRunning: (): boolean => sources.length > 0,
 
-    /** True once a transfer was completed, or there was no peer to transfer from. */
+    /** True if a transfer was completed, or there was no peer to transfer from. */
     isSynced: (): boolean => isSynced,
 
     addLimit(id: number): void {
       if (!pendingLimits.includes(id)) pendingLimits.push(id);
     },
 
-    /** Transfers all limits from a peer, after any source that has run longer. */
+    /** Transfers all limits from a peer, after any longer-running source. */
     addSource(from: Peer, now: Millis): void {
       if (sources.includes(from)) return;
       const sorted = [...sources, from].sort((a, b) => a.startedAt - b.startedAt);
@@ -285,7 +284,7 @@ export function createStateTransfer(context: PeerContext) {
       scheduleRequest(now);
     },
 
-    /** Sends pages to a peer, unless this node is waiting for state itself. */
+    /** Sends pages to a peer, unless this node waits for state itself. */
     sendPages(to: Peer, request: MessageOf<'state-request'>, now: Millis): void {
       const { from, nonce, limit: id, version } = request;
       const source = sources.at(0);

@@ -14,17 +14,17 @@ import {
   zeroCounts,
 } from './transport.ts';
 
-/** Receive buffer of the system: all nodes may send at the same time. */
+/** The system's receive buffer, for the case that all nodes send at the same time. */
 const RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024;
 
-/** How a multicast group and a list of peers differ. */
+/** The differences between a multicast group and a list of peers. */
 interface UdpPlan {
   readonly name: string;
   readonly isLoopback: boolean;
   readonly family: 4 | 6;
-  /** Binds all sockets; resolves to the one that sends. */
+  /** Binds all sockets; resolves to the sending one. */
   bind(bindSocket: (address: Address) => Promise<Socket>): Promise<Socket>;
-  /** Where a broadcast goes. */
+  /** Destinations of a broadcast. */
   targets(): readonly Address[];
   onOpen?(): Promise<void>;
   onClose?(): void;
@@ -44,18 +44,17 @@ export function udpTransport(plan: UdpPlan): UdpTransport {
   let onDatagram: DatagramHandler | undefined;
   /** Lets `open` detect a `close` that happened meanwhile. */
   let closeCount = 0;
-  /** Counted here: not every runtime tells the size of a socket's queue. */
+  /** Counted here, because not every runtime reports the size of a socket's queue. */
   let queuedBytes = 0;
 
   const receive = (bytes: Uint8Array, { address, port }: RemoteInfo): void => {
-    // Loopback sockets get no remote datagrams; this check also holds if the system delivers one.
+    // Loopback sockets get no remote datagrams; this check also rejects one that the system delivers.
     if (isLoopback && !isLoopbackHost(address)) return;
     if (!onDatagram) return;
     counts.received++;
     onDatagram(bytes, formatHostPort({ host: address, port }));
   };
 
-  /** Binds a socket that receives at an address. */
   const bindSocket = async ({ host, port }: Address): Promise<Socket> => {
     const socket = createSocket({
       type: family === 6 ? 'udp6' : 'udp4',
@@ -63,7 +62,7 @@ export function udpTransport(plan: UdpPlan): UdpTransport {
       // Destinations are IP addresses; the default lookup would cost an event-loop turn per datagram.
       lookup: (host, _options, done) => done(null, host, family),
     });
-    socket.unref(); // listening alone does not keep the process alive
+    socket.unref(); // a listening socket alone does not keep the process alive
     sockets.push(socket);
     socket.on('message', receive);
     await new Promise<void>((ready, fail) => {
@@ -77,7 +76,7 @@ export function udpTransport(plan: UdpPlan): UdpTransport {
     try {
       socket.setRecvBufferSize(RECEIVE_BUFFER_BYTES);
     } catch {
-      // keep the system's default size
+      // The system's default size stays.
     }
     return socket;
   };

@@ -1,5 +1,5 @@
 /**
- * Transport over UDP: to a multicast group, or to each address of a list.
+ * Transport over UDP, to a multicast group or to each address of a list.
  *
  *     udp({ group: '239.0.0.1:7613' })                         all members of the group
  *     udp({ peers: ['10.0.0.1:7613', '10.0.0.2:7613'] })       these addresses
@@ -9,7 +9,7 @@
  * second socket: nodes on one machine share the group's port, and a unicast datagram to it would reach any of them.
  *
  *     group:port        ──▶ receives broadcasts
- *     replyPort         ──▶ sends everything, receives unicast datagrams
+ *     replyPort         ──▶ sends all datagrams, receives unicast datagrams
  */
 
 import { lookup } from 'node:dns/promises';
@@ -51,23 +51,23 @@ export interface UdpGroupOptions {
 
 /** A list of addresses, or a name that resolves to all of them. */
 export interface UdpPeersOptions {
-  /** Addresses or names, with port. A name stands for every address it resolves to. */
+  /** Addresses or names, with port. A name stands for all addresses to which it resolves. */
   readonly peers: string | readonly string[];
-  /** Listening address (default: the port of the first peer; on loopback if all peers are). */
+  /** Listening address. Default: the port of the first peer, on loopback if all peers are. */
   readonly bind?: string | undefined;
   /** Interval of DNS lookups (default 30 s, at least 1 s). */
   readonly resolveEvery?: string | number | undefined;
 }
 
-/** Replaceable for tests. */
+/** Dependencies that tests replace. */
 export interface UdpDependencies {
   readonly clock?: Clock;
   readonly resolve?: (name: string, family: 4 | 6) => Promise<readonly string[]>;
-  /** Called once for a name that never resolved. Default: a process warning. */
+  /** Called once for a name that has never resolved. Default: a process warning. */
   readonly onUnresolved?: (name: string, reason: string) => void;
 }
 
-/** @throws {ConfigError} if an address is invalid. */
+/** Creates a transport for `peers`. @throws {ConfigError} if an address is invalid. */
 export function udp(options: UdpOptions, dependencies: UdpDependencies = {}): Transport {
   const fields = new OptionReader('udp', options);
   const isGroup = fields.has('group');
@@ -89,7 +89,7 @@ function multicastTransport(fields: OptionReader): Transport {
     const example = familyOf(address.host) === 6 ? '`::%eth0`' : '`192.168.1.7`';
     fields.throwFor('interface', `the address of an interface, such as ${example}`);
   }
-  // A link-scoped IPv6 group needs its link; either of the two options may name it.
+  // A link-scoped IPv6 group needs its link; either of the two options may contain it.
   const link = zoneOf(String(interfaceOption ?? '')) ?? zoneOf(address.host);
   if (link === undefined && isLinkScoped(address.host)) {
     fields.throwFor('group', 'a group with its interface, such as `[ff02::7613%eth0]:7613`');

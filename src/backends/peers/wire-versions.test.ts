@@ -116,7 +116,7 @@ describe('wire versions', () => {
           await pass(1000);
         }
       expect(members.map(peerCount).every((count) => count >= 4)).toBe(true);
-      // As in a fleet of one version, where it is up to 3; a split would be 20 and more.
+      // Equal to a fleet of one version, where it is up to 3; a split would be 20 and more.
       for (const member of members)
         expect(Math.abs(remaining(member) - (100 - served))).toBeLessThan(8);
       expect(reports).toEqual([]);
@@ -203,7 +203,7 @@ describe('wire versions', () => {
           await callAll(500);
         }
       expect(calls).toBeGreaterThan(1500);
-      // One bucket of 100. A fleet that splits in two admits 200, one whose nodes lose their state 100 for each start.
+      // One bucket of 100. A fleet that splits in two allows 200, one whose nodes lose their state 100 per start.
       expect(admitted).toBeGreaterThanOrEqual(100);
       expect(admitted).toBeLessThanOrEqual(110);
       for (const count of members.map(peerCount)) expect(count).toBeGreaterThanOrEqual(4); // the former nodes too

@@ -1,20 +1,19 @@
 /**
  * Agreement on the pool size: the parts of all members never add up to more than the limit.
  *
- * This is what a store does with one sync, as a pure function. It runs as it is in memory and in stores that
- * only compare and swap, and as Lua in Redis (`redis-script.ts`). Time is the store's; members' clocks do
- * not count.
+ * This pure function is the store's part of a sync. It runs unchanged in memory and in stores that only compare and
+ * swap, and as Lua in Redis (`redis-script.ts`). Only the store's time counts, not the members' clocks.
  *
- * The store knows the claim of every member, the most that it can be using:
+ * The store knows the claim of every member: an upper bound on its use.
  *
  *     none                   a member that has just joined
  *     size 3                 floor(limit / 3)
  *     size 3, rank 1         that, and its turn at the remainder: three ranks make up the whole limit
  *
- * With every sync a member reports the claim it uses and receives the claim to use. A smaller claim may be
- * assigned at any time, and is recorded when the member reports it. A larger claim is assigned only once
- * the other members have released capacity, and is recorded before the member knows. So with any loss or
- * delay of messages, at any instant:
+ * With every sync a member reports the claim it uses and receives the claim to use. A smaller claim may be assigned at
+ * any time, and is recorded when the member reports it. A larger claim is assigned only when the other members have
+ * released capacity, and is recorded before the member receives it. So with any loss or delay of messages, at any
+ * instant:
  *
  *     1. there are no more claims than the smallest size among them;
  *     2. claims with a rank have one size, the smallest, and ranks of one round, so no two are equal.
@@ -24,11 +23,11 @@
 
 import type { Millis } from '../../core/clock.ts';
 
-/** The most that a member may use. */
+/** The most that a member may use, as a part of the limit. */
 export interface Claim {
-  /** How many members divide the limit; 0: no part. */
+  /** Number of members that divide the limit; 0: no part. */
   readonly size: number;
-  /** Its rank, if it has turns at the remainder; else -1. */
+  /** Its rank if it has turns at the remainder; otherwise -1. */
   readonly rank: number;
   /** The round in which its rank was assigned. */
   readonly round: number;
@@ -36,26 +35,26 @@ export interface Claim {
 
 export const NO_CLAIM: Claim = { size: 0, rank: -1, round: 0 };
 
-/** What a member reports with a sync. */
+/** Sent by a member with a sync. */
 export interface SyncRequest {
   readonly id: string;
-  /** Sequence number of this member's syncs; an older one that arrives late changes nothing. */
+  /** Sequence number of this member's syncs. A late sync with a lower number is ignored. */
   readonly seq: number;
   readonly using: Claim;
 }
 
-/** What the store replies to a sync. */
+/** The store's reply to a sync. */
 export interface SyncResponse {
   readonly claim: Claim;
-  /** From when on a larger claim may be used, on the store's clock. */
+  /** The time from which a larger claim may be used, on the store's clock. */
   readonly effectiveAt: Millis;
-  /** Members the store knows. */
+  /** Number of members that the store knows. */
   readonly active: number;
   /** True if all of them use this size. */
   readonly isAgreed: boolean;
   /** The store's clock. */
   readonly now: Millis;
-  /** How much later it may be there, if that is not known exactly. */
+  /** How much later it may be there, if the clock is not known exactly. */
   readonly clockUncertaintyMs?: Millis;
 }
 
@@ -67,40 +66,40 @@ interface Member {
 }
 
 export interface PoolState {
-  /** In the order they joined. */
+  /** Members in the order in which they joined. */
   members: Member[];
   /**
-   * Changes whenever a member joins or leaves, and in a store that lost its state. A whole number of
-   * microseconds, so that every store can keep it exactly; members join less often than that.
+   * Changes when a member joins or leaves, and in a store that lost its state. A whole number of microseconds, so every
+   * store can hold it exactly; members join less often than that.
    */
   round: number;
-  /** Until then no claim grows: there may be members that have yet to sync with this store. */
+  /** Until this time no claim grows: existing members may not have synced with this store yet. */
   quietTo: Millis;
-  /** The last sync of any member. */
+  /** Time of the last sync of any member. */
   syncedAt: Millis;
-  /** Until when a released part, and a released turn at the remainder, may have been used. */
+  /** Until this time a released part, or a released turn at the remainder, may have been used. */
   freedAt: Millis;
   turnFreedAt: Millis;
 }
 
 /** Options that all members of a pool must share. */
 export interface AgreementOptions {
-  /** A member that has not synced for this long is dropped. */
+  /** A member without a sync for this long is dropped. */
   readonly memberTimeoutMs: Millis;
-  /** True if a member that loses the store stops using its part within that time. */
+  /** True if a member without contact to the store stops using its part within that time. */
   readonly isStrict: boolean;
 }
 
-/** Parts are per second: what is released in one second can be used by other members in the next. */
+/** Parts are per second: other members can use a part in the second after its release. */
 const SECOND_MS: Millis = 1000;
 
-/** The state of a store that knows no members, or lost them: existing members have yet to sync. */
+/** The state of a store that knows no members or has lost them: existing members have not synced yet. */
 export function createPoolState(
   now: Millis,
   { memberTimeoutMs, isStrict }: AgreementOptions,
 ): PoolState {
   const quietTo = now + memberTimeoutMs;
-  // A strict member may use its part until then. Another that has not synced by half of it has crashed.
+  // A strict member may use its part until then. Another member that has not synced by half of it has crashed.
   const freedAt = isStrict ? quietTo : now + memberTimeoutMs / 2;
   return {
     members: [],
@@ -112,7 +111,7 @@ export function createPoolState(
   };
 }
 
-/** Applies one sync; undefined if a later one of this member has been applied. */
+/** Applies a sync; undefined if a later sync of this member was already applied. */
 export function applySync(
   pool: PoolState,
   { id, seq, using }: SyncRequest,
@@ -140,7 +139,7 @@ export function applySync(
   };
 }
 
-/** Removes a member that has stopped using its part. */
+/** Removes a member that no longer uses its part. */
 export function applyLeave(pool: PoolState, id: string, now: Millis): void {
   const left = pool.members.find((member) => member.id === id);
   if (!left) return;
@@ -148,7 +147,7 @@ export function applyLeave(pool: PoolState, id: string, now: Millis): void {
   removeMember(pool, left, now);
 }
 
-/** The claim that a member is to use, given the claims of all. */
+/** The claim that a member should use, given the claims of all. */
 function decideClaim(
   pool: PoolState,
   member: Member,
@@ -159,16 +158,16 @@ function decideClaim(
   const { claim, id } = member;
   const others = pool.members.filter((other) => other.id !== id).map((other) => other.claim);
   const even = (parts: number): Claim => ({ size: parts, rank: -1, round: 0 });
-  // Turns are reassigned when a member has left. They are released as soon as a member may have left: what is
+  // Turns are reassigned when a member has left. They are released as soon as a member may have left: a turn that is
   // released in one second can be used in the next, and by then it can be reassigned at once.
   const isSilent = ({ heardAt }: Member): boolean => now - heardAt >= memberTimeoutMs / 2;
   const isAnySilent = pool.members.some(isSilent);
   const isOfOldRound = claim.rank >= 0 && (claim.round !== pool.round || isAnySilent);
-  // Smaller: a member has joined, or turns must be released.
+  // A smaller claim: a member has joined, or turns must be released.
   if (claim.size > 0 && (claim.size < size || isOfOldRound))
     return even(Math.max(claim.size, size));
   if (now < pool.quietTo) return claim;
-  // Larger: only once all others have released capacity, and none has a turn of another round.
+  // A larger claim only when all others have released capacity and none has a turn of another round.
   const isReleased = others.every(
     (other) => allowsSize(other, size) && (other.rank < 0 || other.round === pool.round),
   );
@@ -180,7 +179,7 @@ function decideClaim(
     : claim;
 }
 
-/** Records a release, so that no other member uses it in the second in which it may have been used last. */
+/** Records a release, so that no other member uses the part in the second of its last possible use. */
 function recordRelease(pool: PoolState, before: Claim, after: Claim, usedTo: Millis): void {
   if (before.rank >= 0 && (after.rank !== before.rank || after.round !== before.round)) {
     pool.turnFreedAt = Math.max(usedTo, pool.turnFreedAt);
@@ -217,7 +216,7 @@ function nextRound(pool: PoolState, now: Millis): void {
 
 const wholeMicros = (now: Millis): number => Math.floor(now * 1000);
 
-/** After an outage of the store for all, no member is dropped: each gets the time of the outage again. */
+/** Compensates an outage of the store for all members: its duration does not count as silence, so none is dropped. */
 function compensateOutage(
   pool: PoolState,
   now: Millis,
@@ -242,7 +241,7 @@ function dropTimedOutMembers(
 ): void {
   for (const member of pool.members) {
     if (now - member.heardAt < memberTimeoutMs) continue;
-    // A strict member may have used its part until now. Another has crashed, since it should have synced again.
+    // A strict member may have used its part until now. Other members have crashed: they should have synced by then.
     const usedTo = isStrict ? now : member.heardAt + memberTimeoutMs / 2;
     recordRelease(pool, member.claim, NO_CLAIM, usedTo);
     removeMember(pool, member, now);

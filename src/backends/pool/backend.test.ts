@@ -80,7 +80,7 @@ test('pool backend: with onUnavailable allow, all calls pass without a claim', (
   expect(backend.checkHashed(1, 2, 50).verdict).toBe('allow');
   expect(backend.peek('a', 50).verdict).toBe('allow');
   expect(backend.takeUpTo('a', 50)).toBe(50);
-  expect(backend.takeUpTo('a', Infinity)).toBe(0); // "all" of an unlimited number is no number
+  expect(backend.takeUpTo('a', Infinity)).toBe(0); // "all" of an unlimited number is not a number
 });
 
 test('pool backend: refuses a limit that cannot be divided', () => {

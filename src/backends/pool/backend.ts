@@ -1,8 +1,8 @@
 /**
  * Pool backend: this process decides synchronously, on its part of the limit.
  *
- * A local backend with a divided policy: the pool's agreement says which part this member may spend. Time
- * is the store's, so that all members count the same seconds.
+ * A local backend with a divided policy: the pool's agreement determines the part that this member may spend. Time is
+ * the store's, so all members count equal seconds.
  */
 
 import type { Clock, Millis } from '../../core/clock.ts';
@@ -35,7 +35,7 @@ import { SaturationMeter } from './saturation.ts';
 /** Retry time of a member without a part. */
 const NO_CLAIM_RETRY_MS: Millis = 100;
 
-/** What the backend needs of its pool. */
+/** The members of the pool that the backend uses. */
 export type PoolClaimSource = Pick<
   Pool,
   'claim' | 'claimValidUntil' | 'nextSecondBoundary' | 'clockOffsetMs' | 'isUnlimited' | 'add'
@@ -61,11 +61,11 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
   readonly #unregister: () => void;
   readonly #meter: SaturationMeter;
   readonly #rampProgress: RampProgress | undefined;
-  /** True if ramp levels are saved, by key name. */
+  /** True if ramp levels are saved, which needs key names. */
   override readonly needsKeyNames: boolean;
-  /** When the claim must be read again. */
+  /** The time at which the claim must be read again. */
   #recheckAt: Millis = -Infinity;
-  /** The decision for all keys, while the limit does not decide. */
+  /** The decision for all keys, while the limit itself does not decide. */
   #fixedDecision: Decision | undefined;
   #size = 0;
   #hasHadClaim = false;
@@ -92,7 +92,7 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     this.#unregister = pool.add({
       name,
       ...(checkpointed && { checkpointed }),
-      // At once, with or without calls: a member that regains a part may find it spent by other members.
+      // Refreshes at once, with or without calls: if a member regains a part, other members may have spent it.
       onClaimChanged: () => this.#refreshClaim(clock.now()),
       saturation: (now) => this.#saturation(now),
     });
@@ -171,7 +171,7 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     return 'poolSize' in feedback ? false : this.inner.update(key, feedback);
   }
 
-  /** Without a part nothing remains, no matter what the limit says. */
+  /** Without a part nothing remains, whatever the limit reports. */
   override inspect(key: string, now?: Millis): KeyStatus {
     const fixed = this.#refreshFixedDecision(now);
     const { state, rules } = this.inner.inspect(key);
@@ -216,7 +216,7 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     if (isSaved(policy) || isSaved(this.#policy)) return undefined; // its levels are in the store
     if (!this.inner.prepareChange(policy)) return undefined;
     return () => {
-      this.#refreshFixedDecision(); // the instant of the change is the store's
+      this.#refreshFixedDecision(); // the change happens at an instant of the store's clock
       const { currentTime } = this.#storeClock;
       this.#policy = this.#position ? policy.divided(this.#position, currentTime) : policy;
       this.inner.prepareChange(this.#policy)?.();
@@ -271,18 +271,18 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     const { isPerSecond = false, traits } = this.#policy;
     const { refillMs = 0 } = traits;
     this.#moveTo(size, rank);
-    // A member that joins or returns has saved nothing up: other members may have spent it.
+    // A member that joins or returns has no saved burst: other members may have spent it.
     const isFirst = size === 1 && !this.#hasHadClaim;
     if (!hadClaim && !isFirst && refillMs > 0)
       this.inner.markAllSpent(this.#storeClock.currentTime + refillMs);
     this.#hasHadClaim = true;
     const [from, to] = isPerSecond ? pool.nextSecondBoundary(now) : [Infinity, Infinity];
-    const isBetween = now >= from; // the second may be over, and the next may not have begun
+    const isBetween = now >= from; // the current second may be over while the next may not have begun
     this.#fixedDecision = isBetween ? deny(Math.max(1, Math.ceil(to - now))) : undefined;
     this.#recheckAt = Math.min(pool.claimValidUntil(now), isBetween ? to : from);
   }
 
-  /** Divides the policy anew if the pool's size or this member's rank has changed. */
+  /** Divides the policy again if the pool's size or this member's rank has changed. */
   #moveTo(size: number, rank: number): void {
     const { size: sizeBefore = 1, rank: rankBefore, since = -Infinity } = this.#position ?? {};
     if (this.#position && size === sizeBefore && rank === rankBefore) return;
@@ -293,7 +293,7 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
   }
 }
 
-/** Keys sampled to estimate the mean over all. */
+/** Keys that are sampled to estimate the mean of all. */
 const SAMPLED_KEYS = 64;
 
 function sampleMean(local: LocalBackend, read: (...at: [State, number, Millis]) => number): number {
@@ -301,7 +301,7 @@ function sampleMean(local: LocalBackend, read: (...at: [State, number, Millis]) 
   return values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
 }
 
-/** A pool of one, to validate a limit for a pool without joining one. */
+/** A pool of one member, for validating a limit without joining a pool. */
 export const dryRunPool: BackendFactory = {
   isRemote: false,
   create(policy, { clock, random, maxKeys }) {

@@ -83,7 +83,7 @@ async function live(
   const used = new UsageAuditor();
   const nodes: Node[] = [];
   const overshoots: string[] = [];
-  // A member that keeps its claim must sync again before it is dropped; a strict one need not.
+  // A member that keeps its claim must sync again before it is dropped; a strict member need not.
   const lossRate = isStrict ? 0.02 : 0.003;
   let isCalm = false;
   let created = 0;
@@ -176,7 +176,7 @@ describe('cas store', () => {
     return { clock, server, store };
   }
 
-  /** `count` members that sync in step; `syncFor` returns the number of members of the last response. */
+  /** `count` members that sync at equal times; `syncFor` returns the number of members in the last response. */
   function many(count: number) {
     const clock = new VirtualClock(1_000_000);
     const { server, connectionOf } = createServer(clock, 1);
@@ -222,7 +222,7 @@ describe('cas store', () => {
     }
   });
 
-  // Fifty members are not rewritten for half of `memberTimeout`. That must not look like an outage, in which no member is dropped.
+  // Syncs of 50 members are not written for half of `memberTimeout`. This must not look like an outage.
   test('cas store: drops all crashed members of a large pool but one', async () => {
     const { clock, server, store } = alone();
     const using = { size: 50, rank: 0, round: 1 };

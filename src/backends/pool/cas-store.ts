@@ -5,20 +5,20 @@
  *      ▲                                          │ it has changed
  *      └──────────────────────────────────────────┘
  *
- * The agreement runs in the process that syncs, but only the server's clock counts. A process keeps two
- * bounds of it (`ClockOffset`) on a monotonic clock, and errs on the safe side:
+ * The agreement runs in the syncing process, but only the server's clock counts. A process keeps two bounds on that
+ * clock (`ClockOffset`), relative to a monotonic clock, and uses the safe one:
  *
- *     written times        the upper bound: what was released, was released before that
- *     dropped members      silent for `memberTimeout`, plus the uncertainty of the clock
+ *     written times        the upper bound: a release happened before it
+ *     dropped members      silent for `memberTimeout` plus the uncertainty of the clock
  *     responses            both bounds: where one second may be over and the next may not have begun,
  *                          the member uses nothing
  *
- * Revisions are expensive: they make other members retry, and etcd writes each to disk. So a member's last
- * sync is written a little ahead; until then a sync that changes nothing is answered from what was read.
+ * Revisions are expensive: they make other members retry, and etcd writes each to disk. So the time of a member's last
+ * sync is written slightly ahead. Until then a sync without changes is answered from the document that was read.
  *
- * A put without a known outcome is a sync whose response was lost; one that executes late finds another
- * revision. A missing document is a store that lost its state, and one from the future belongs to a server
- * whose clock was set back: both begin with a quiet period.
+ * A put with an unknown outcome is a sync whose response was lost. A put that executes late meets another revision. A
+ * missing document means that the store lost its state, and a document from the future that the server's clock was set
+ * back: both start a quiet period.
  */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
@@ -39,33 +39,33 @@ import {
 import type { PoolStore } from './store.ts';
 
 export interface VersionedDocument {
-  /** Undefined if it was deleted, where a deletion has a revision too. */
+  /** Undefined if the document was deleted, where deletions have a revision. */
   readonly text?: string;
   readonly revision: string;
 }
 
-/** A server with versioned documents and a clock. Calls that miss their deadline reject. */
+/** A server with versioned documents and a clock. Calls reject after their deadline. */
 export interface CasServer {
   readonly name: string;
   readonly clockOffset: ClockOffset;
   get(pool: string): Promise<VersionedDocument | undefined>;
-  /** False if the revision has changed. */
+  /** Returns false if the revision has changed. */
   put(pool: string, text: string, revision: string): Promise<boolean>;
-  /** Measures its clock, at once or when that narrows the bounds most. */
+  /** Measures the server's clock, now or when that narrows the bounds most. */
   measureClock(): Promise<void>;
   close(): Promise<void>;
 }
 
-/** The clock is measured again above this uncertainty. */
+/** Above this uncertainty, the clock is measured again. */
 const TARGET_UNCERTAINTY_MS: Millis = 10;
-/** No sync happens above this uncertainty. */
+/** Above this uncertainty, no sync happens. */
 const MAX_UNSURE_MS: Millis = 200;
-/** Deadline for getting below it: a server may report whole seconds only. */
+/** Deadline for reducing the uncertainty: a server may report whole seconds only. */
 const MAX_MEASURE_MS: Millis = 3000;
 
 /**
- * How long a sync without changes is not written, as a fraction of `memberTimeout`: per member, and at most.
- * So a small pool notices a crash soon, and a large one does not write more often than a small one.
+ * How long a sync without changes is not written, as a fraction of `memberTimeout`: per member, and at most. A small
+ * pool thus detects a crash soon, and a large one does not write more often than a small one.
  */
 const UNWRITTEN_PER_MEMBER = 0.01;
 const MAX_UNWRITTEN = 0.5;
@@ -73,13 +73,13 @@ const MAX_UNWRITTEN = 0.5;
 const MAX_ALL_UNWRITTEN = 0.2;
 
 /**
- * A lost race is retried after a random delay, whose bound doubles up to the maximum. With immediate retries
- * one of fifty members would succeed each time, slowed down by the other attempts.
+ * A lost race is retried after a random delay whose bound doubles up to the maximum. With immediate retries, one of
+ * fifty members would succeed each time, slowed down by the attempts of the others.
  */
 const RETRY_BACKOFF_MS: Millis = 4;
 const MAX_BACKOFF_MS: Millis = 128;
 
-/** A document this far in the future was written by another clock. */
+/** A document further in the future than this was written by another clock. */
 const MAX_AHEAD_MS: Millis = 1000;
 
 export function casStore(
@@ -106,10 +106,10 @@ export function casStore(
         throw new UnavailableError(server.name, 'its clock is not known');
       await measure();
     }
-    if (uncertaintyMs() > TARGET_UNCERTAINTY_MS) measure().catch(() => {}); // in the background; if it fails, the sync does too
+    if (uncertaintyMs() > TARGET_UNCERTAINTY_MS) measure().catch(() => {}); // in the background; if it fails, so does the sync
   };
 
-  /** Reads, changes and writes a pool; retries on a lost race until the deadline. */
+  /** Reads, changes and writes a pool; repeats after a lost race, until the deadline. */
   const change = async <T>(
     pool: string,
     act: (found: PoolState | undefined, now: Millis) => Mutation<T>,
@@ -168,7 +168,7 @@ export function casStore(
     async saveCheckpoint(pool, text) {
       const name = checkpointNameOf(pool);
       const found = await server.get(name);
-      await server.put(name, text, found?.revision ?? NO_REVISION); // a lost race is fine: another member saved
+      await server.put(name, text, found?.revision ?? NO_REVISION); // a lost race is fine: another member has saved
     },
     async loadCheckpoint(pool) {
       return (await server.get(checkpointNameOf(pool)))?.text;
@@ -187,10 +187,10 @@ export function casStore(
   };
 }
 
-/** The document of the ramp checkpoint; no pool has such a name. */
+/** Name of the ramp checkpoint's document; no pool has this name. */
 const checkpointNameOf = (pool: string): string => `${pool}\0checkpoint`;
 
-/** The new state of a pool, if it changes, and the result of the change. */
+/** The new state of a pool if it changes, and the result of the change. */
 interface Mutation<T> {
   readonly state?: PoolState;
   readonly result: T;
@@ -204,11 +204,11 @@ const sleepFor = (clock: Clock, ms: Millis): Promise<void> =>
 const findMember = ({ members }: PoolState, id: string): PoolState['members'][number] | undefined =>
   members.find((member) => member.id === id);
 
-/** Everything except the times of syncs. */
+/** Compares everything except the times of syncs. */
 const agreementFingerprint = ({ members, syncedAt, ...rest }: PoolState): string =>
   JSON.stringify([rest, members.map(({ id, claim }) => [id, claim])]);
 
-/** A document that is not a pool belongs to another application and is left as it is. */
+/** Parses a document. @throws {UnavailableError} if it is not a pool: another application's data is not overwritten. */
 function parsePoolState(text: string | undefined, pool: string): PoolState | undefined {
   if (text === undefined) return undefined;
   const state: unknown = tryParseJson(text);

@@ -38,7 +38,7 @@ export type StoreConfig =
       readonly servers: readonly string[];
       readonly options: NatsStoreOptions;
     }
-  /** A store that opens its own connection, or needs no server. @throws {ConfigError} if files cannot be read. */
+  /** A store that opens its own connection or needs no server. @throws {ConfigError} if files cannot be read. */
   | { readonly kind: 'standalone'; create(): PoolStore };
 
 export interface PoolConfig {
@@ -46,7 +46,7 @@ export interface PoolConfig {
   readonly options: ResolvedPoolOptions;
 }
 
-/** Reads the section. Its values may be secret, so no message shows them. */
+/** Reads the section. Its values may be secret, so errors omit them. */
 export function readPoolConfig(value: unknown, path: string): PoolConfig {
   const expected = `an object with one of ${Object.keys(STORE_READERS).join(', ')}`;
   const fields = secretSection(path, value, expected);
@@ -56,7 +56,7 @@ export function readPoolConfig(value: unknown, path: string): PoolConfig {
   return { store: store as StoreConfig, options };
 }
 
-/** Created once here to validate its options, and again when it is needed. */
+/** Creates the store once here to validate its options, and again when it is needed. */
 function validatedStore(path: string, create: () => PoolStore): StoreConfig {
   withConfigPath(path, create);
   return { kind: 'standalone', create };
@@ -73,7 +73,7 @@ const STORE_READERS: Readonly<Record<string, (value: unknown, path: string) => S
   nats(value, path) {
     const fields = OptionReader.collecting(path, isRecord(value) ? value : { servers: value });
     const servers = readNatsServers(fields);
-    // The store validates these, too, but its package may be missing.
+    // The store also validates these, but its package may be missing.
     fields.optional('bucket', isBucketName, BUCKET_NAME_EXPECTED);
     if (fields.has('deadline')) fields.duration('deadline');
     const options = presentOptions(fields, 'bucket', 'deadline');
@@ -94,7 +94,7 @@ const STORE_READERS: Readonly<Record<string, (value: unknown, path: string) => S
     const size = fields.required('size', isNonEmptyString, expected);
     const rank = fields.optional('rank', isNonEmptyString, expected);
     fields.finish();
-    // The variable may exist on another machine only: it is read on start, not by `config check`.
+    // The variable may exist on another machine only, so it is read on start and not by `config check`.
     const create = () => withConfigPath(path, () => poolFromEnvironment(size, rank));
     return { kind: 'standalone', create };
   },
@@ -108,7 +108,7 @@ const STORE_READERS: Readonly<Record<string, (value: unknown, path: string) => S
   },
 };
 
-/** The options that were written, unread: the store validates them. */
+/** The given options, which the store validates. */
 function presentOptions(fields: OptionReader, ...names: string[]): Record<string, never> {
   const present = names.filter((name) => fields.has(name));
   return Object.fromEntries(present.map((name) => [name, fields.get(name) as never]));

@@ -5,7 +5,7 @@ import type { PoolMemberRecord } from './store.ts';
 
 /** `GET /pool`. */
 export interface PoolStatus extends PoolView {
-  /** All members, as the store knows them; left out while the store is unavailable. */
+  /** All members that the store knows; left out while the store is unavailable. */
   readonly members?: readonly PoolMemberRecord[];
 }
 
@@ -44,11 +44,11 @@ function renderPool(shown: PoolStatus): (string | TextTable)[] {
   return [...lines, [['member', 'size', 'rank', 'last sync'], ...rows]];
 }
 
-/** JSON has null for Infinity, the age of a reply that never came. */
+/** Formats an age. JSON has null for Infinity, the age without any reply. */
 const formatAge = (ms: number | null): string =>
   ms === null ? 'never' : `${(ms / 1000).toFixed(1)} s ago`;
 
-/** The age that stands for "never", as a number that a graph can show. */
+/** The age that represents "never" as a number in a graph. */
 const MAX_AGE_MS = 86_400_000;
 
 export const poolMetrics = (view: PoolView): MetricFamily[] => [

@@ -1,8 +1,8 @@
 /**
  * The pool backend in a daemon: limits of the pool are divided among its daemons.
  *
- * A daemon joins before it listens but waits for no member. It has no part, and denies, until the members have agreed
- * on the new size, and after the store was unavailable for too long.
+ * A daemon joins before it listens, without waiting for other members. It has no part, and denies, until the members
+ * have agreed on the new size, and after the store was unavailable for too long.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -25,7 +25,7 @@ import { Pool } from './pool.ts';
 import { redisStore } from './redis-store.ts';
 import type { PoolStore } from './store.ts';
 
-/** How long a starting daemon waits for a connection to its store. */
+/** How long a starting daemon waits for the connection to its store. */
 const CONNECT_TIMEOUT_MS: Millis = 1000;
 
 const NAME = 'pool';
@@ -38,7 +38,7 @@ const LIMIT: LimitBackend = {
   view: true,
   unsupported:
     'left out: a pool can divide bucket, spacing, ramp, concurrency, adaptive, lockout (on failures), windows and quotas of at most an hour, and no other rule',
-  // Every second has its own part: a clock that is read once for a batch could spend one that is over.
+  // Parts are per second: with a clock read once per batch, a decision could spend a part of a past second.
   needsExactTime: true,
   dryRun: () => dryRunPool,
 };
@@ -101,7 +101,7 @@ class RunningPool implements RunningBackend {
     return poolMetrics(this.#pool.view());
   }
 
-  /** Leaves: the other members have its part within a second. */
+  /** Leaves: other members receive its part within 1 s. */
   async close(): Promise<void> {
     await this.#pool.close();
     await this.#store.close();
@@ -110,7 +110,7 @@ class RunningPool implements RunningBackend {
 
 interface OpenedStore {
   readonly store: PoolStore;
-  /** Resolves once the store is connected, or at once if it needs no connection. */
+  /** Resolves when the store is connected, or at once if it needs no connection. */
   readonly connected: Promise<unknown>;
 }
 
@@ -131,7 +131,7 @@ async function openStore(
   return { store: lazyNatsStore(connector, create), connected: connector.connected };
 }
 
-/** Loaded only where the store is NATS: its package is optional. */
+/** Loads the NATS store only if it is used: its package is optional. */
 async function loadNatsStore(): Promise<typeof import('./nats-store.ts')> {
   try {
     return await import('./nats-store.ts');
@@ -141,7 +141,7 @@ async function loadNatsStore(): Promise<typeof import('./nats-store.ts')> {
   }
 }
 
-/** A store on a connection that may come later. */
+/** A store whose connection may be established later. */
 function lazyNatsStore(
   connector: NatsConnector,
   create: (connection: NatsConnection) => PoolStore,

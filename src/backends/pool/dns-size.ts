@@ -1,14 +1,14 @@
 /**
- * Pool size from DNS, without a store: as many members as a name has addresses (a headless Kubernetes service).
+ * Pool size from DNS, without a store: the number of addresses of a name (a headless Kubernetes service).
  *
  *     pool(dnsPool('pods.internal'))
  *
- * The name is looked up every five seconds. A process that finds one of its own addresses in the sorted list
- * has that index as its rank; otherwise (behind NAT) it has its even part only. A failed look-up counts as a
- * failed sync: the last size is used for `staleFor`, then `onUnavailable` decides.
+ * The name is looked up every 5 s. A process that finds one of its own addresses in the sorted list uses that index as
+ * its rank; otherwise (behind NAT) it has only its even part. A failed look-up counts as a failed sync: the last size
+ * is used for `staleFor`, then `onUnavailable` decides.
  *
- * There is no agreement: members notice a new one at different times, up to one look-up and the DNS TTL
- * apart. Until then their parts may add up to more than the limit (overshoot).
+ * There is no agreement: members learn of a new member at different times, up to one look-up and the DNS TTL apart.
+ * Until then their parts may add up to more than the limit (overshoot).
  */
 
 import { lookup } from 'node:dns/promises';
@@ -23,11 +23,11 @@ import type { PoolStore } from './store.ts';
 
 /** Options of `dnsPool`. */
 export interface DnsPoolOptions {
-  /** Time between look-ups. Default 5 s. */
+  /** Interval between look-ups. Default 5 s. */
   readonly every?: Duration | undefined;
   /** Deadline of a look-up. Default 2 s. */
   readonly deadline?: Duration | undefined;
-  /** Which address family counts: a pod may have both. Default 4. */
+  /** The address family that counts, because a pod may have both. Default 4. */
   readonly family?: 4 | 6 | undefined;
   readonly clock?: Clock | undefined;
   /** Replaces the system's look-up and interface list. */
@@ -38,7 +38,7 @@ export interface DnsPoolOptions {
 type AddressLookup = (name: string, family: 4 | 6) => Promise<readonly string[]>;
 type LocalAddresses = () => readonly string[];
 
-/** @throws {ConfigError} if an option is invalid. */
+/** Creates a store that reads the pool size from DNS. @throws {ConfigError} if an option is invalid. */
 export function dnsPool(host: string, options: DnsPoolOptions = {}): PoolStore {
   if (typeof host !== 'string' || host === '') throw new ConfigError('host', 'a name', host);
   const reader = OptionReader.collecting('', options);
@@ -63,7 +63,7 @@ export function dnsPool(host: string, options: DnsPoolOptions = {}): PoolStore {
     return found;
   });
 
-  /** One look-up at a time: the system's cannot be cancelled. */
+  /** Runs one look-up at a time: a system look-up cannot be cancelled. */
   function find(): Promise<void> {
     looking ??= findNow().finally(() => {
       looking = undefined;

@@ -6,9 +6,9 @@
  * Each pool is one key (`cas-store.ts`), read and written by one `range` and one `txn` as JSON over HTTP
  * (`backends/etcd/transport.ts`).
  *
- * etcd revisions carry no time, but every HTTP response has a `Date`: the server's clock in whole seconds.
- * Where two responses differ, the second began between them. So the first sync polls until a second begins,
- * for up to a second. After that one probe, aimed at the middle of the uncertainty, halves it (bisection):
+ * etcd revisions contain no time, but every HTTP response has a `Date`: the server's clock in whole seconds. Where two
+ * responses differ, the second began between them. So the first sync polls until a second begins, for up to 1 s. After
+ * that, each probe at the middle of the uncertainty halves it (bisection):
  *
  *     uncertain   ├───────────────┤           the next second begins somewhere here
  *     probe               ▲                   it has begun: ├───────┤ remains, else the other half
@@ -33,7 +33,7 @@ export interface EtcdStoreOptions extends EtcdConnectionOptions {
   readonly clock?: Clock | undefined;
 }
 
-/** @throws {ConfigError} if an option is invalid. */
+/** Creates a store in etcd. @throws {ConfigError} if an option is invalid. */
 export function etcdStore(options: EtcdStoreOptions): PoolStore {
   const reader = OptionReader.collecting('', options);
   const deadlineMs = reader.duration('deadline', 500);
@@ -76,11 +76,11 @@ function etcdCasServer(http: EtcdHttp, prefix: string, clock: Clock): CasServer 
 
 const SECOND_MS: Millis = 1000;
 
-/** Above this uncertainty the clock is polled at a fixed interval until a second begins. */
+/** Above this uncertainty, the clock is polled at a fixed interval until a second begins. */
 const COARSE_UNCERTAINTY_MS: Millis = 100;
 const PROBE_INTERVAL_MS: Millis = 5;
 
-/** When a probe narrows the bounds most. */
+/** The time at which a probe narrows the bounds most. */
 function nextProbeAt(clockOffset: ClockOffset, now: Millis): Millis {
   const { min, max } = clockOffset.boundsAt(now);
   if (!(max - min <= COARSE_UNCERTAINTY_MS)) return now + PROBE_INTERVAL_MS;

@@ -1,5 +1,3 @@
-/** The pool backend: processes divide a limit and agree on their number (`sluice/pool`). */
-
 export type { EtcdTls } from '../etcd/transport.ts';
 export type { AgreementOptions, Claim, SyncRequest, SyncResponse } from './agreement.ts';
 export { type DnsPoolOptions, dnsPool } from './dns-size.ts';

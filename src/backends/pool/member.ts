@@ -1,17 +1,16 @@
 /**
- * One member of a pool (sans-I/O): which claim it may use at this instant.
+ * One member of a pool (sans-I/O): determines the claim that it may use at an instant.
  *
- * Requests come out and responses go in; the transport may lose, delay or reorder them. Only the response to
- * the last request counts. A smaller claim is used at once. A larger claim is used from the second that the
- * store names, and is reported from the moment it is known.
+ * Requests come out and responses go in; the transport may lose, delay or reorder them. Only the response to the last
+ * request counts. A smaller claim is used at once. A larger claim is used from the second that the store names, and is
+ * reported as soon as it is known.
  *
- * A member that was suspended for `memberTimeout` uses nothing until the next response: the store may have given
- * its part away.
+ * A member that was suspended for `memberTimeout` uses nothing until the next response: the store may have given its
+ * part to others.
  *
- * Time is the store's, as far as it is known. A response was made between its request and its arrival, so
- * the store's clock is ahead of ours by an offset between two bounds. Responses narrow the bounds; silence
- * widens them. Where one second may be over and the next may not have begun, nothing is used: some tenths
- * of a millisecond.
+ * Time is the store's, as far as it is known. A response was made between its request and its arrival, so the store's
+ * clock is ahead by an offset between two bounds. Responses narrow the bounds; silence widens them. Where one second
+ * may be over and the next may not have begun, nothing is used: for some tenths of a millisecond.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -22,9 +21,9 @@ const SECOND_MS: Millis = 1000;
 
 export interface MemberOptions {
   readonly id: string;
-  /** How long the last claim is used while the store does not respond. */
+  /** How long the last claim is used without a response of the store. */
   readonly staleForMs: Millis;
-  /** The store drops a member that was silent for this long. */
+  /** The store drops a member after this time of silence. */
   readonly memberTimeoutMs: Millis;
 }
 
@@ -33,7 +32,7 @@ export interface MemberView {
   readonly claim: Claim;
   readonly active: number;
   readonly isAgreed: boolean;
-  /** Time since the last request that was answered; Infinity if none was. */
+  /** Time since the last answered request; Infinity if there is none. */
   readonly ageMs: Millis;
 }
 
@@ -44,10 +43,10 @@ export class PoolMember {
   #pendingClaim: { readonly claim: Claim; readonly effectiveAt: Millis } | undefined;
   #seq = 0;
   #requestSentAt: Millis = 0;
-  /** When the last answered request was sent. */
+  /** Send time of the last answered request. */
   #lastContactAt: Millis = -Infinity;
   #isAnswered = true;
-  /** When the last request was found to be unanswered. */
+  /** Time at which the last request was found to be unanswered. */
   #lastFailureAt: Millis = -Infinity;
   #active = 0;
   #isAgreed = false;
@@ -57,7 +56,7 @@ export class PoolMember {
     this.#options = options;
   }
 
-  /** The next sync. Responses to earlier requests are ignored from now on. */
+  /** Creates the next sync. Responses to earlier requests are ignored from now on. */
   createRequest(now: Millis): SyncRequest {
     this.#advanceTo(now);
     if (!this.#isAnswered) this.#lastFailureAt = now;
@@ -70,7 +69,7 @@ export class PoolMember {
     };
   }
 
-  /** Applies the response to a request; one to an older request changes nothing. */
+  /** Applies the response to a request; a response to an earlier request changes nothing. */
   applyResponse(seq: number, response: SyncResponse, now: Millis): void {
     if (seq !== this.#seq) return;
     const serverTime = {
@@ -97,7 +96,7 @@ export class PoolMember {
     return this.#activeClaim;
   }
 
-  /** Until when the claim holds without another response. */
+  /** The time until which the claim holds without another response. */
   claimValidUntil(now: Millis): Millis {
     const staleAt = this.#staleAt;
     const nextAt = this.#pendingClaim
@@ -110,7 +109,7 @@ export class PoolMember {
     return now - this.#lastContactAt < this.#options.staleForMs;
   }
 
-  /** Releases its claim until the next response. */
+  /** Releases the claim until the next response. */
   reset(): void {
     this.#seq++; // invalidates a response in flight
     this.#lastContactAt = -Infinity;
@@ -120,14 +119,14 @@ export class PoolMember {
   }
 
   /**
-   * Lower bound of the store's clock offset at the last response; 0 before the first. Policies count by it:
-   * it is constant between two responses, so that time passes for them at its usual rate.
+   * Lower bound of the store's clock offset at the last response; 0 before the first. Policies use it: it is constant
+   * between two responses, so their time passes at its usual rate.
    */
   get clockOffsetMs(): Millis {
     return Number.isFinite(this.#clockOffset.lastMin) ? this.#clockOffset.lastMin : 0;
   }
 
-  /** The next end of a second on the store's clock: from when it may be over, and from when it surely is. */
+  /** The next end of a second on the store's clock: from when it may be over, and from when it certainly is. */
   nextSecondBoundary(now: Millis): readonly [from: Millis, to: Millis] {
     const { min } = this.#clockOffset.boundsAt(now);
     const endAt = (Math.floor((now + min) / SECOND_MS) + 1) * SECOND_MS;
@@ -135,7 +134,7 @@ export class PoolMember {
     return [maybe, surely];
   }
 
-  /** The current second on the store's clock; undefined if it may be one of two. */
+  /** The current second on the store's clock; undefined if it is ambiguous. */
   storeSecond(now: Millis): number | undefined {
     const { min, max } = this.#clockOffset.boundsAt(now);
     const second = Math.floor((now + min) / SECOND_MS);
@@ -153,8 +152,8 @@ export class PoolMember {
   }
 
   /**
-   * When the claim may be used no longer, unless the store responds. A member that neither heard from the store
-   * nor failed to reach it for `memberTimeout` was suspended: the store may have given its part away.
+   * The time at which the claim lapses without a response. A member that neither received a response nor failed to
+   * reach the store for `memberTimeout` was suspended: the store may have given its part to others.
    */
   get #staleAt(): Millis {
     const { staleForMs, memberTimeoutMs } = this.#options;
@@ -162,7 +161,7 @@ export class PoolMember {
     return Math.min(this.#lastContactAt + staleForMs, awakeAt + memberTimeoutMs);
   }
 
-  /** Activates a pending claim that is due, and drops a claim that is stale. */
+  /** Activates a pending claim that is due, and drops a stale claim. */
   #advanceTo(now: Millis): void {
     if (
       this.#pendingClaim &&

@@ -1,4 +1,4 @@
-/** Valid names of a NATS key-value bucket; apart from nats-store.ts, which needs the NATS package. */
+/** Valid names of a NATS key-value bucket. Separate from nats-store.ts, which needs the NATS package. */
 
 export const BUCKET_NAME_EXPECTED = 'letters, digits, - and _';
 

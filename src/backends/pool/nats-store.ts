@@ -3,10 +3,10 @@
  *
  *     const pods = pool(natsStore(await connect({ servers })), { name: 'enrich' });
  *
- * Each pool is one key (`cas-store.ts`). The server stamps every revision with its own clock, so a put
- * followed by a get measures that clock to within the round trip.
+ * Each pool is one key (`cas-store.ts`). The server stamps every revision with its own clock, so a put followed by a
+ * get measures that clock, with the round trip as uncertainty.
  *
- * The bucket is created if it is missing, also after the server lost it.
+ * The bucket is created if it is missing, even after the server lost it.
  */
 
 import { type KV, Kvm } from '@nats-io/kv';
@@ -24,7 +24,7 @@ import type { PoolStore } from './store.ts';
 
 /** Options of `natsStore`. */
 export interface NatsStoreOptions {
-  /** Default `sluice-pools`. */
+  /** Name of the bucket. Default `sluice-pools`. */
   readonly bucket?: string | undefined;
   /** Deadline of a sync. Default 500 ms. */
   readonly deadline?: Duration | undefined;
@@ -34,10 +34,10 @@ export interface NatsStoreOptions {
 /** JetStream's error code for a changed revision. */
 const WRONG_REVISION_CODE = 10_071;
 
-/** The key that is put to measure the clock; its value is empty. */
+/** The key whose puts measure the clock; its value is empty. */
 const TIME_KEY = 'time';
 
-/** @throws {ConfigError} if the connection or an option is invalid. */
+/** Creates a store in NATS. @throws {ConfigError} if the connection or an option is invalid. */
 export function natsStore(connection: NatsConnection, options: NatsStoreOptions = {}): PoolStore {
   if (typeof connection?.request !== 'function') {
     throw new ConfigError('connection', 'one of @nats-io/transport-node', connection);
@@ -65,7 +65,7 @@ function natsCasServer(
   const kvm = new Kvm(connection);
   let opening: Promise<KV> | undefined;
 
-  /** Runs an operation on the bucket. After a failure the bucket is opened again: it may have been deleted. */
+  /** Runs an operation on the bucket. After a failure the bucket is opened again, because it may have been deleted. */
   const using = async <T>(act: (kv: KV) => Promise<T>): Promise<T> => {
     if (connection.isClosed()) throw new UnavailableError('nats', 'the connection was closed');
     opening ??= kvm.create(bucket, { description: 'pools of processes that divide limits' });
@@ -102,8 +102,8 @@ function natsCasServer(
         const sentAt = clock.now();
         const revision = await kv.put(TIME_KEY, '');
         const entry = await kv.get(TIME_KEY);
-        if (!entry || entry.revision < revision) return; // from a replica that lags behind
-        // This put, or a later one of another member; in whole milliseconds.
+        if (!entry || entry.revision < revision) return; // from an outdated replica
+        // The entry is of this put, or of a later one of another member; its time is in whole milliseconds.
         const from = Math.floor(entry.created.getTime());
         clockOffset.observe({ from, to: from + 1 }, sentAt, clock.now());
       }),
@@ -111,6 +111,6 @@ function natsCasServer(
   };
 }
 
-/** Keys allow few characters: other names are written in base64url. */
+/** The key of a pool. Keys allow few characters, so other names are encoded in base64url. */
 const bucketKeyOf = (pool: string): string =>
   /^[\w-]+$/.test(pool) ? `pool.${pool}` : `pool.=${Buffer.from(pool).toString('base64url')}`;

@@ -5,7 +5,7 @@
  *     const llm = limiter({ limit: { ramp: { min: 10, max: 110, over: '10m' } }, backend: pods });
  *     llm.takeUpTo('', 50);     // from this process's part, synchronously
  *
- * All limits with this backend are divided alike, by one periodic sync.
+ * All limits with this backend are divided by one periodic sync.
  */
 
 import { hostname } from 'node:os';
@@ -27,17 +27,17 @@ import type { PoolMemberRecord, PoolStore } from './store.ts';
 
 /** Options of `pool`. */
 export interface PoolOptions {
-  /** Processes with the same name in the same store divide their limits. Default `sluice`. */
+  /** Processes with an equal name in one store divide their limits. Default `sluice`. */
   readonly name?: string | undefined;
   /** Id of this process, for display. Default: host name and a random number. */
   readonly id?: string | undefined;
   /** Time between syncs. Default 100 ms. */
   readonly sync?: Duration | undefined;
-  /** A member that has not synced for this long is dropped, and its part is free. Default 2 s. */
+  /** A member without a sync for this long is dropped, and its part is free. Default 2 s. */
   readonly memberTimeout?: Duration | undefined;
   /** How long the last agreed size is used while the store is unavailable. Default 10 s. */
   readonly staleFor?: Duration | undefined;
-  /** What happens then: `deny` (default, fail closed), `allow` (fail open), or `keep` the last agreed size. */
+  /** The decision after that: `deny` (default, fail closed), `allow` (fail open), or `keep` the last agreed size. */
   readonly onUnavailable?: PoolOnUnavailable | undefined;
   readonly clock?: Clock | undefined;
   readonly random?: Random | undefined;
@@ -45,17 +45,17 @@ export interface PoolOptions {
 
 /** Membership of this process in a pool: the `backend` of its limiters. */
 export interface PoolMembership extends BackendFactory {
-  /** Resolves with the store's first response; rejects if none comes within `memberTimeout`. Syncs go on either way. */
+  /** Resolves with the store's first response; rejects without one within `memberTimeout`. Syncs continue. */
   readonly opened: Promise<void>;
   /** The pool's status as this process knows it. */
   view(): PoolView;
-  /** All members, as the store knows them. */
+  /** All members that the store knows. */
   members(): Promise<readonly PoolMemberRecord[]>;
-  /** Called when the store becomes unavailable or available, and when the size changes. */
+  /** Adds a listener for availability of the store and for changes of the size; the returned function removes it. */
   on(listener: PoolListener): () => void;
   /** Stops spending until `resume`, and releases its part. */
   pause(): Promise<void>;
-  /** Joins again, as a new member. */
+  /** Rejoins as a new member. */
   resume(): void;
   /** Leaves the pool. The store stays open: its creator closes it. */
   close(): Promise<void>;
@@ -85,13 +85,13 @@ export function pool(store: PoolStore, options: PoolOptions = {}): PoolMembershi
   };
 }
 
-/** Reads the options of a member, for the library and for configuration files. */
+/** Reads a member's options, for the library and for configuration files. */
 export function readPoolOptions(reader: OptionReader, random: Random) {
   const memberTimeoutMs = reader.duration('memberTimeout', 2000);
   const syncMs = reader.duration('sync', Math.min(100, memberTimeoutMs / 4));
   if (syncMs > memberTimeoutMs / 4) reader.report('sync', 'at most a quarter of `memberTimeout`');
   const staleForMs = reader.duration('staleFor', Math.max(10_000, 2 * syncMs));
-  if (staleForMs < 2 * syncMs) reader.report('staleFor', 'at least twice `sync`'); // or the claim would lapse between two syncs
+  if (staleForMs < 2 * syncMs) reader.report('staleFor', 'at least twice `sync`'); // otherwise the claim would lapse between two syncs
   return {
     name: reader.optional('name', isPoolName, POOL_NAME_EXPECTED) ?? 'sluice',
     id:
@@ -107,7 +107,7 @@ const POOL_NAME_EXPECTED = 'a string of 1 to 200 characters';
 const isPoolName = (value: unknown): value is string =>
   typeof value === 'string' && value !== '' && value.length <= 200;
 
-/** Tests all methods: a Redis client may have an unrelated `sync`. */
+/** Tests for all methods, because a Redis client may have an unrelated `sync`. */
 const isPoolStore = (value: unknown): value is PoolStore =>
   ['sync', 'leave', 'members', 'close'].every(
     (name) => typeof (value as Record<string, unknown> | null | undefined)?.[name] === 'function',

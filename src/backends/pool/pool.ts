@@ -1,12 +1,12 @@
 /**
- * Membership of a process in a pool: syncs in the background, and knows at any instant which part of its
- * limits it may spend.
+ * Membership of a process in a pool: it syncs in the background and determines at any instant the part of its limits
+ * that it may spend.
  *
  *     every 100 ms   request ──▶ store ──▶ response ──▶ claim: size and rank
  *                                                         │
  *     every check    ───────────────────── policy.divided(claim), local and synchronous
  *
- * The store decides no calls. While it is unavailable the last claim is used for `staleFor`; then
+ * The store decides no calls. While it is unavailable, the last claim is used for `staleFor`; after that
  * `onUnavailable` decides.
  */
 
@@ -20,11 +20,11 @@ import { PoolMember } from './member.ts';
 import { type CheckpointedLimit, RampCheckpoint } from './ramp-checkpoint.ts';
 import type { PoolMemberRecord, PoolStore } from './store.ts';
 
-/** What a member does once the store was unavailable for longer than `staleFor`. */
+/** The decision of a member when the store was unavailable for longer than `staleFor`. */
 export type PoolOnUnavailable = 'deny' | 'allow' | 'keep';
 
 export interface ResolvedPoolOptions {
-  /** Processes with the same name divide their limits. */
+  /** Processes with an equal name divide their limits. */
   readonly name: string;
   /** Name of the member, for display. */
   readonly id: string;
@@ -42,29 +42,29 @@ export interface PoolView {
   readonly store: string;
   /** Id of this member. */
   readonly id: string;
-  /** How many members divide the limits, as far as this one knows; 0: it has no part. */
+  /** Number of members that divide the limits, as this one knows it; 0: it has no part. */
   readonly size: number;
   /** Rank of this member, 0 first; -1 until all agree. */
   readonly rank: number;
   /** Members that synced recently. */
   readonly active: number;
-  /** True if all of them use the same size. */
+  /** True if all of them use one size. */
   readonly isAgreed: boolean;
-  /** False once the store was unavailable for longer than the last claim may be used. */
+  /** False if the store was unavailable for longer than the last claim may be used. */
   readonly isAvailable: boolean;
-  /** Time since the store's last response; Infinity if none. */
+  /** Time since the store's last response; Infinity without one. */
   readonly ageMs: Millis;
   /** Syncs sent. */
   readonly syncs: number;
   /** Syncs that failed. */
   readonly failures: number;
-  /** By limit, the used fraction of this member's part in the last ten seconds: 0 to 1. */
+  /** The used fraction of this member's part in the last 10 s, by limit: 0 to 1. */
   readonly saturation: Readonly<Record<string, number>>;
-  /** Why the last sync failed, if it did. */
+  /** Error of the last sync, if it failed. */
   readonly reason?: string;
 }
 
-/** A limit that is divided. */
+/** A divided limit. */
 export interface PooledLimit {
   readonly name: string;
   /** Present if its ramp levels are saved in the store. */
@@ -84,22 +84,22 @@ export interface PoolEvent {
 /** The argument of `on`. */
 export type PoolListener = (event: PoolEvent) => void;
 
-/** Sync interval while members disagree: each step of the agreement takes one sync. Above 25 members, 1 ms per member. */
+/** Sync interval while members disagree, as each step of the agreement takes one sync. Above 25 members, 1 ms each. */
 const AGREEMENT_SYNC_MS: Millis = 25;
 
-/** Jitter of the sync interval, so that a thousand members do not sync in step. */
+/** Jitter of the sync interval, so that a thousand members do not sync at the same time. */
 const JITTER = 0.1;
 
-/** Deadline for stores that miss their own: neither syncs nor `close` may hang. */
+/** Deadline for stores that exceed their own, so that neither syncs nor `close` hang. */
 const MAX_RESPONSE_MS: Millis = 5000;
 
-/** Twelve hexadecimal digits. */
+/** Twelve random hexadecimal digits. */
 export const randomHex = (random: Random): string =>
   Math.floor(random() * 2 ** 48)
     .toString(16)
     .padStart(12, '0');
 
-/** What makes the key of a member unique. */
+/** The suffix that makes a member's key unique. */
 const NONCE = /#[0-9a-f]{12}$/;
 
 export class Pool {
@@ -108,7 +108,7 @@ export class Pool {
   readonly #random: Random;
   readonly #store: PoolStore;
   readonly #options: ResolvedPoolOptions;
-  /** The id in the store, unique for each process: two with one configured id do not use one part twice. */
+  /** The id in the store, unique per process: two processes with one configured id never use one part twice. */
   readonly #memberKey: string;
   readonly #member: PoolMember;
   readonly #limits = new Set<PooledLimit>();
@@ -117,7 +117,7 @@ export class Pool {
   #isOpen = false;
   #isPaused = false;
   #cancel = (): void => {};
-  /** Calls to the store run one after the other: a sync after a leave would register the member again. */
+  /** Calls to the store run one after the other, because a sync after a leave would register the member again. */
   #storeCallChain: Promise<void> = Promise.resolve();
   #syncs = 0;
   #failures = 0;
@@ -125,7 +125,7 @@ export class Pool {
   #isOpenedSettled = false;
   #lastReported = { size: 0, isAvailable: true };
   #openedDeferred: { done(): void; failed(error: Error): void } | undefined;
-  /** Resolves with the store's first response; rejects if there is none within `memberTimeout`, or before `pause`. */
+  /** Resolves with the store's first response; rejects without one within `memberTimeout` or before `pause`. */
   readonly opened = new Promise<void>((done, failed) => {
     this.#openedDeferred = { done, failed };
   });
@@ -141,7 +141,7 @@ export class Pool {
     this.#memberKey = `${options.id}#${randomHex(random)}`;
     this.#member = new PoolMember({ id: this.#memberKey, staleForMs, memberTimeoutMs });
     this.#rampCheckpoint = new RampCheckpoint(store, options.name);
-    this.opened.catch(() => {}); // without a handler, `on` or a process warning reports it
+    this.opened.catch(() => {}); // `on` or a process warning reports it
   }
 
   open(): void {
@@ -154,17 +154,14 @@ export class Pool {
     return this.#member.claim(now);
   }
 
-  /** Until when the claim holds without another response. */
   claimValidUntil(now: Millis): Millis {
     return this.#member.claimValidUntil(now);
   }
 
-  /** The next end of a second on the store's clock: from when it may be over, and from when it surely is. */
   nextSecondBoundary(now: Millis): readonly [from: Millis, to: Millis] {
     return this.#member.nextSecondBoundary(now);
   }
 
-  /** Lower bound of the store's clock offset at its last response. */
   get clockOffsetMs(): Millis {
     return this.#member.clockOffsetMs;
   }
@@ -221,7 +218,6 @@ export class Pool {
     };
   }
 
-  /** All members, as the store knows them. */
   async members(): Promise<readonly PoolMemberRecord[]> {
     const records = await this.#store.members(this.#options.name);
     return records.map((record) => ({ ...record, id: record.id.replace(NONCE, '') }));
@@ -246,7 +242,7 @@ export class Pool {
     this.#enqueueSync();
   }
 
-  /** Leaves: other members have its part within a second. The store stays open, as other pools may use it. */
+  /** Leaves: other members receive its part within 1 s. The store stays open, because other pools may use it. */
   async close(): Promise<void> {
     this.#isOpen = false;
     await this.pause('it was closed');
@@ -273,7 +269,7 @@ export class Pool {
     try {
       const leave = () => this.#store.leave(this.#options.name, this.#memberKey);
       await this.#callStore(leave, MAX_RESPONSE_MS, true);
-    } catch {} // the store drops it after `memberTimeout`
+    } catch {} // the store drops this member after `memberTimeout`
   }
 
   #callStore<T>(call: () => Promise<T>, deadlineMs: Millis, keepAlive: boolean): Promise<T> {
@@ -281,7 +277,7 @@ export class Pool {
   }
 
   async #sync(): Promise<void> {
-    this.#cancel(); // after pause and resume one sync may still be scheduled
+    this.#cancel(); // after pause and resume, a sync may still be scheduled
     if (!this.#isOpen || this.#isPaused) return;
     const sentAt = this.#clock.now();
     this.#syncs++;
@@ -318,7 +314,7 @@ export class Pool {
       memberTimeoutMs,
       isStrict: staleForMs <= memberTimeoutMs,
     };
-    // A member that has a part tries often enough to know an outage of the store from a suspension of its own.
+    // A member with a part syncs often enough to distinguish an outage of the store from its own suspension.
     const deadlineMs = request.using.size > 0 ? memberTimeoutMs / 2 : MAX_RESPONSE_MS;
     const response = await this.#callStore(
       () => this.#store.sync(name, request, agreement),
@@ -328,7 +324,7 @@ export class Pool {
     if (!response) throw new Error('a later sync of this member was applied before');
     if (this.#isPaused) return;
     this.#applyResponse(request.seq, response);
-    this.#rampCheckpoint.exchangeIfDue(this.#storeNow()).catch(() => {}); // repeated soon
+    this.#rampCheckpoint.exchangeIfDue(this.#storeNow()).catch(() => {}); // retried soon
   }
 
   #applyResponse(seq: number, response: SyncResponse): void {
@@ -372,7 +368,7 @@ export class Pool {
     }
   }
 
-  /** An error of a listener does not stop the syncs. */
+  /** Notifies all listeners. An error of a listener does not stop the syncs. */
   #emit(type: PoolEvent['type'], view: PoolView): void {
     for (const listener of this.#listeners) {
       try {

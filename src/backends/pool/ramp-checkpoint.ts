@@ -1,22 +1,22 @@
 /**
- * Ramp checkpoints: the levels that ramps have reached, kept in the pool's store. A member that joins, or
- * starts after all members have left, resumes from there instead of ramping up again.
+ * Ramp checkpoints: the levels that ramps have reached, saved in the pool's store. A member that joins, or starts after
+ * all members have left, resumes from them instead of ramping up again.
  *
  *     onCall(key) ──▶ twice a second, and on leaving ──▶ { limit: { key: [level, at] } } ──▶ store
  *     first call of a key ◀── saved level, if not older than the limit's `resumeFor` ◀── store
  *
- * A level changes once a second. Each half second a member reads the levels of all, and writes its own if they
- * are newer: those of a second are written in its first half by the first member, and are known to all in its
- * second half. So a key that begins in the next second is one step behind.
+ * A level changes once a second. Every 500 ms a member reads the levels of all members, and writes its own if they are
+ * newer. The first member writes the levels of a second in its first half, and all members know them in its second
+ * half. So a key that begins in the next second is one step behind.
  *
- * Per key the latest second counts, and in it the highest level. A lost write is repeated soon.
+ * The latest second of a key counts, and in it the highest level. A lost write is repeated soon.
  */
 
 import type { Millis } from '../../core/clock.ts';
 import { tryParseJson } from '../../core/json.ts';
 import type { PoolStore } from './store.ts';
 
-/** The level of a key's ramp, and when it was reached, on the store's clock. */
+/** The level of a key's ramp, and the time at which it was reached, on the store's clock. */
 export type RampLevel = readonly [level: number, at: Millis];
 
 type RampLevels = ReadonlyMap<string, RampLevel>;
@@ -27,19 +27,18 @@ export interface CheckpointedLimit {
   readonly name: string;
   readonly rampProgress: RampProgress;
   readonly resumeForMs: Millis;
-  /** The current level of a key. */
   levelOf(key: string): number | undefined;
 }
 
 const SECOND_MS: Millis = 1000;
 const EXCHANGE_MS: Millis = SECOND_MS / 2;
 
-/** The most keys saved, over all limits of a pool: those called last. */
+/** The most keys that are saved, over all limits of a pool: those called last. */
 const MAX_KEYS = 1000;
 /** Keys with longer names are not saved. */
 const MAX_NAME = 256;
 
-/** The keys of one limit: those called since the last save, and saved levels yet to be resumed. */
+/** The keys of one limit: those called since the last save, and saved levels that have not been resumed yet. */
 export class RampProgress {
   readonly #resume: (key: string, level: RampLevel) => void;
   #calledKeys = new Set<string>();
@@ -79,7 +78,7 @@ export class RampCheckpoint {
   readonly #store: PoolStore;
   readonly #pool: string;
   readonly #limits = new Set<CheckpointedLimit>();
-  /** Undefined until the store has answered. */
+  /** Undefined until the store has replied. */
   #loadedLevels: LevelsByLimit | undefined;
   #nextExchangeAt: Millis = -Infinity;
 
@@ -98,7 +97,7 @@ export class RampCheckpoint {
     return this.#loadedLevels !== undefined;
   }
 
-  /** Rejects if the store is unavailable. */
+  /** Loads the saved levels. Rejects if the store is unavailable. */
   async load(): Promise<LevelsByLimit> {
     const levels = parseRampLevels(await this.#store.loadCheckpoint(this.#pool));
     this.#loadedLevels = levels;
@@ -106,14 +105,14 @@ export class RampCheckpoint {
     return levels;
   }
 
-  /** @param now on the store's clock. */
+  /** Exchanges levels if the interval has passed. @param now on the store's clock. */
   async exchangeIfDue(now: Millis): Promise<void> {
     if (now < this.#nextExchangeAt) return;
     this.#nextExchangeAt = (Math.floor(now / EXCHANGE_MS) + 1) * EXCHANGE_MS;
     await this.exchange(now);
   }
 
-  /** @param now on the store's clock. */
+  /** Exchanges levels with the store. @param now on the store's clock. */
   async exchange(now: Millis): Promise<void> {
     if (this.#limits.size === 0) return;
     const current = new Map(
@@ -160,7 +159,7 @@ function newerLevels(current: LevelsByLimit, saved: LevelsByLimit): LevelsByLimi
   );
 }
 
-/** The latest level of each key of each limit, without those older than `since`, at most `MAX_KEYS`. */
+/** The latest level of each key of each limit, without levels older than `since`, at most `MAX_KEYS`. */
 function mergeRampLevels(all: readonly LevelsByLimit[], since: Millis): LevelsByLimit {
   const flat = all
     .flatMap((limits) => [...limits])

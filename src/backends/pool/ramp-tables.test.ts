@@ -11,7 +11,7 @@ const BEGIN_AT = ORIGIN + 6000;
 
 const sum = (numbers: readonly number[]): number => numbers.reduce((a, b) => a + b, 0);
 
-/** What each member uses of a total use: about the same fraction of its part. */
+/** Splits a total use among the members: about equal fractions of their parts. */
 function usesOf(parts: readonly number[], used: number): number[] {
   const uses = parts.map((part) => Math.floor((part * used) / sum(parts)));
   while (sum(uses) < used) {

@@ -10,12 +10,12 @@ import type { PoolStore } from './store.ts';
 
 const LIMIT = 100;
 const WITHIN_MS = 10_000;
-/** No member takes tokens this close to the end of a second: the second would be ambiguous. */
+/** No member takes tokens this close to the end of a second, because the second would be ambiguous. */
 const EDGE_MS = 20;
 
 const later = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
 
-/** Offset of Redis's clock: the midpoint of the shortest of some round trips. */
+/** Offset of Redis's clock: the midpoint of the shortest of several round trips. */
 function aheadOf(port: number): number {
   const trips = Array.from({ length: 5 }, () => {
     const sentAt = systemClock.now();

@@ -1,8 +1,8 @@
 /**
- * The agreement of `agreement.ts` in Lua: what Redis does with one sync.
+ * The agreement of `agreement.ts` in Lua: Redis's part of a sync.
  *
- * The function there visits every member. Here a thousand members sync ten times a second, so what a sync
- * needs to know of other members is kept in sorted sets that count in a few steps:
+ * The function there visits every member. Here a thousand members sync ten times a second, so the data that a sync
+ * needs about other members is kept in sorted sets, which count in a few steps:
  *
  *     state    the pool's own numbers, packed
  *     claims   id → sequence number, size, rank, round, packed
@@ -11,22 +11,21 @@
  *     sizes    ids by the size they use                capacity for one more, agreement of all
  *     turns    ids by the round of their turn, or -1   turns of an old round
  *
- * All but `state` hold every member, so they exist together: if Redis evicts one of them, the pool counts as
- * lost. Times are whole microseconds, as in Redis, and fit a double for 250 years. After an outage for all
- * members `lastSync` stays as it is: `outageUs` is the time that does not count.
+ * All keys except `state` contain every member, so they exist together: if Redis evicts one of them, the pool counts as
+ * lost. Times are whole microseconds, as in Redis, and fit into a double for 250 years. After an outage for all members
+ * `lastSync` stays unchanged: `outageUs` is the time that does not count.
  */
 
-/** How long a pool without syncs is kept. */
+/** Retention of a pool without syncs. */
 const POOL_TTL_MS = 6 * 3_600_000;
 
 const KEY_SUFFIXES = ['state', 'claims', 'lastSync', 'order', 'sizes', 'turns'] as const;
 
-/** The keys of a pool. The braces keep all of them in one slot of a cluster. */
+/** The keys of a pool. The braces keep them in one cluster slot. */
 export function poolKeys(prefix: string, pool: string): string[] {
   return KEY_SUFFIXES.map((part) => poolKey(prefix, pool, part));
 }
 
-/** The key of the ramp checkpoint. */
 export const checkpointKey = (prefix: string, pool: string): string =>
   poolKey(prefix, pool, 'checkpoint');
 

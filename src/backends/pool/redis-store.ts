@@ -4,9 +4,9 @@
  *     import { pool, redisStore } from 'sluice/pool';
  *     const pods = pool(redisStore(client), { name: 'enrich' });
  *
- * The client is the user's, of node-redis or ioredis, one server or a cluster. If it has no listener of errors, it gets
- * one until `close`. A Redis that restarts empty knows no members, and assigns no larger claims until all members have
- * had time to sync.
+ * The client is the user's, of node-redis or ioredis, for one server or a cluster. A client without an error listener
+ * gets one until `close`. A Redis that restarts empty knows no members, and assigns no larger claims until all members
+ * have had time to sync.
  */
 
 import { type Millis, systemClock } from '../../core/clock.ts';
@@ -32,18 +32,18 @@ import type { PoolMemberRecord, PoolStore } from './store.ts';
 export interface RedisStoreOptions {
   /** Prefix of all keys in Redis. Default `sluice`. */
   readonly prefix?: string | undefined;
-  /** How long a sync waits for Redis. Default 500 ms. */
+  /** The deadline of a sync. Default 500 ms. */
   readonly deadline?: Duration | undefined;
 }
 
-/** Calls that the client may queue while it has no connection. */
+/** The most calls that the client may queue while it has no connection. */
 const MAX_IN_FLIGHT = 4096;
 
-/** @throws {ConfigError} if the client or an option is invalid. */
+/** Creates a store in Redis. @throws {ConfigError} if the client or an option is invalid. */
 export const redisStore = (client: RedisClient, options: RedisStoreOptions = {}): PoolStore =>
   redisStoreWithTime(client, options, () => undefined);
 
-/** The same with injected time, for tests; undefined: Redis's clock. */
+/** `redisStore` with injected time, for tests; undefined: Redis's clock. */
 export function redisStoreWithTime(
   client: RedisClient,
   options: RedisStoreOptions,
@@ -56,7 +56,7 @@ export function redisStoreWithTime(
   reader.finish();
   const deadlines = new CallDeadlines(systemClock, deadlineMs);
   const stopListening = listenForErrors(client, 'the pool keeps its last size for `staleFor`');
-  /** Calls the client has not finished, timed out or not. */
+  /** Calls that the client has not finished, including those that have timed out. */
   let inFlight = 0;
   const execute = async (call: () => Promise<ScriptReply>): Promise<ScriptReply> => {
     try {
@@ -105,7 +105,7 @@ export function redisStoreWithTime(
   };
 }
 
-/** Redis refuses expiry times beyond its range. */
+/** Redis rejects expiry times beyond its range. */
 const MAX_CHECKPOINT_MS: Millis = 365 * 86_400_000;
 
 const EXPECTED_PREFIX = 'a string without braces';

@@ -1,8 +1,8 @@
 /**
  * Saturation of a limit: units used over units available, in the last complete seconds, from 0 to 1.
  *
- * For autoscalers: at 1 the limit is the bottleneck, and more pods would only have smaller parts of it. A burst
- * that was saved up, a debt, or a part that has just shrunk can make more than the units of these seconds: that is 1.
+ * For autoscalers: at 1 the limit is the bottleneck, and more pods would only get smaller parts of it. A saved burst, a
+ * debt, or a part that has just shrunk can allow more than the units of these seconds: the value is then 1.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -13,28 +13,27 @@ const WINDOW_SECONDS = 10;
 
 export class SaturationMeter {
   readonly #readCapacity: () => number;
-  /** Complete seconds, the latest last. */
+  /** Complete seconds, the latest one last. */
   #samples: { used: number; readonly capacity: number }[] = [];
   #used = 0;
   #usedBefore = 0;
-  /** Units available in a second, when last measured. */
+  /** Units available per second at the last measurement. */
   #capacity = 0;
   #isMeasured = false;
   #secondEndAt: Millis = Number.NaN;
 
-  /** @param readCapacity units available in a second at present. */
+  /** @param readCapacity returns the units currently available per second. */
   constructor(readCapacity: () => number) {
     this.#readCapacity = readCapacity;
   }
 
-  /** Counts used units. */
   record(units: number, now: Millis): void {
     if (!this.#isCurrentSecond(now)) this.#rollOver(now);
     if (!this.#isMeasured) this.#measureCapacity();
     this.#used += units;
   }
 
-  /** Subtracts units that were returned from the second of their take, at most what was used in it. */
+  /** Subtracts units that were returned from the second in which they were taken, at most the use of that second. */
   recordReturn(units: number, takenAt: Millis, now: Millis): void {
     if (!this.#isCurrentSecond(now)) this.#rollOver(now);
     const secondsAgo = Math.ceil((this.#secondEndAt - takenAt) / SECOND_MS) - 1;
@@ -43,12 +42,11 @@ export class SaturationMeter {
     else if (sample) sample.used = Math.max(0, sample.used - units);
   }
 
-  /** Units available in a second, at the first call of the last second that had one. */
+  /** Units available per second, at the first call of the last second with calls. */
   get capacity(): number {
     return this.#capacity;
   }
 
-  /** Units used in all complete seconds. */
   get used(): number {
     return this.#usedBefore;
   }
@@ -61,13 +59,13 @@ export class SaturationMeter {
     return capacity > 0 ? Math.min(1, total('used') / capacity) : 0;
   }
 
-  /** False in a later second, or in an earlier one after a correction of the store's clock. */
+  /** False in a later second, and in an earlier one after a correction of the store's clock. */
   #isCurrentSecond(now: Millis): boolean {
     return now < this.#secondEndAt && now >= this.#secondEndAt - SECOND_MS;
   }
 
   #rollOver(now: Millis): void {
-    const over = Math.floor((now - this.#secondEndAt) / SECOND_MS) + 1; // NaN at first: no second to close
+    const over = Math.floor((now - this.#secondEndAt) / SECOND_MS) + 1; // NaN before the first second
     const capacity = this.#capacity;
     if (over > 0) this.#samples.push({ used: this.#used, capacity });
     this.#usedBefore += this.#used;
@@ -80,7 +78,7 @@ export class SaturationMeter {
     this.#isMeasured = false;
   }
 
-  /** Runs with the first call of a second: before it, keys may have been removed as good as new. */
+  /** Measures at the first call of a second: earlier, keys may have been removed because they were fresh. */
   #measureCapacity(): void {
     this.#isMeasured = true;
     this.#capacity = this.#readCapacity();

@@ -1,12 +1,12 @@
 /**
  * Static pool size, without a store: the number of members is configured.
  *
- *     pool(fixedPool(5))                                  a fifth of everything
+ *     pool(fixedPool(5))                                  a fifth of each limit
  *     pool(fixedPool(5, 2))                               and the third turn at the remainder
- *     pool(poolFromEnvironment('PODS', 'POD_NAME'))       PODS=5, POD_NAME=worker-2, as a StatefulSet names them
+ *     pool(poolFromEnvironment('PODS', 'POD_NAME'))       PODS=5, POD_NAME=worker-2, as in a StatefulSet
  *
- * There is no agreement: while members run with different numbers, their parts may add up to more than the
- * limit (overshoot). Seconds are those of each system clock.
+ * There is no agreement: while members run with different sizes, their parts may add up to more than the limit
+ * (overshoot). Seconds are those of each system clock.
  */
 
 import { type Clock, isClock, systemClock } from '../../core/clock.ts';
@@ -16,10 +16,10 @@ import { requireNumber } from '../../core/options.ts';
 import type { Claim } from './agreement.ts';
 import type { PoolStore } from './store.ts';
 
-/** Nine digits: beyond any pool, and exact as a number. */
+/** Nine digits: more than any pool has, and exact as a number. */
 const MAX_SIZE = 999_999_999;
 
-/** @throws {ConfigError} unless `size` is a whole number from 1 on, and `rank` one below it. */
+/** A store with a fixed size. @throws {ConfigError} unless `size` is a whole number from 1, and `rank` one below it. */
 export function fixedPool(size: number, rank = -1, clock: Clock = systemClock): PoolStore {
   requireNumber('size', size, { min: 1, max: MAX_SIZE, integer: true });
   requireNumber('rank', rank, { min: -1, max: size - 1, integer: true });
@@ -31,7 +31,7 @@ export function fixedPool(size: number, rank = -1, clock: Clock = systemClock): 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
- * @param rankVariable holds a number from 0 on, or a name that ends in one.
+ * Creates a store with the size in a variable. `rankVariable` contains a number from 0, or a name that ends in one.
  * @throws {ConfigError} if a variable is missing or invalid.
  */
 export function poolFromEnvironment(
@@ -56,7 +56,7 @@ export function poolFromEnvironment(
 
 const VARIABLE_NAME_EXPECTED = 'the name of a variable';
 
-/** A store whose members use the claim from `find` at once. */
+/** A store whose members use the claim of `find` at once. */
 export function staticStore(name: string, clock: Clock, find: () => Promise<Claim>): PoolStore {
   return {
     name,

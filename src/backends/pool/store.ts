@@ -1,22 +1,20 @@
 /**
- * The pool store interface.
- *
- * A store keeps one `PoolState` per pool and applies syncs one after the other, on its own clock. It is used
- * in the background, never for a decision.
+ * A store has one `PoolState` per pool and applies syncs one after the other, on its own clock. It is used in the
+ * background, never for a decision.
  */
 
 import type { Millis } from '../../core/clock.ts';
 import type { AgreementOptions, SyncRequest, SyncResponse } from './agreement.ts';
 
-/** Where the members of a pool agree on their number. */
+/** The store in which the members of a pool agree on their number. */
 export interface PoolStore {
-  /** For messages: `redis`, `memory`. */
+  /** Name for messages: `redis`, `memory`. */
   readonly name: string;
-  /** True if sizes are not agreed on: no other member gets the part of one that is silent. */
+  /** True if sizes are not agreed on: no other member receives the part of a silent member. */
   readonly isStatic?: boolean;
   /**
-   * Applies one sync; undefined if a later one of this member was applied before. Rejects if the store is
-   * unavailable or misses its deadline.
+   * Applies a sync; undefined if a later sync of this member was already applied. Rejects if the store is unavailable
+   * or exceeds its deadline.
    */
   sync(
     pool: string,
@@ -27,15 +25,15 @@ export interface PoolStore {
   leave(pool: string, id: string): Promise<void>;
   /** Saves a short text for later members, for at least `keepMs`; does nothing in a store without memory. */
   saveCheckpoint(pool: string, text: string, keepMs: Millis): Promise<void>;
-  /** The text saved last, if any. */
+  /** Returns the text that was saved last, if any. */
   loadCheckpoint(pool: string): Promise<string | undefined>;
   /** All members, for display. */
   members(pool: string): Promise<readonly PoolMemberRecord[]>;
-  /** Closes what the store has opened. For the creator of the store: several pools may use it. */
+  /** Closes connections that the store has opened. Called by the store's creator, because several pools may use it. */
   close(): Promise<void>;
 }
 
-/** A member as the store knows it. */
+/** A member in the store's records. */
 export interface PoolMemberRecord {
   readonly id: string;
   readonly size: number;

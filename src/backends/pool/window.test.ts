@@ -1,4 +1,4 @@
-/** A sliding window in a pool whose members come and go: an exact log of all calls is the oracle. */
+/** Tests a sliding window in a pool with changing members, with an exact log of all calls as oracle. */
 
 import { describe, expect, test, vi } from 'vitest';
 import { type LoggedCall, mostInAnyWindow } from '../../../test/support/window-oracle.ts';

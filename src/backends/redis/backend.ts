@@ -38,11 +38,11 @@ import { wasSent } from './unsent-commands.ts';
 export class RedisBackend implements PrefetchSource {
   readonly #context: RedisContext;
   readonly #clock: Clock;
-  /** Of its queue in Redis, if it has one. */
+  /** The order of its queue in Redis, if it has one. */
   readonly #order: FleetOrder | undefined;
   #policy: Policy;
   #everyMs: Millis;
-  /** For joint checks. */
+  /** The rules as text, for joint checks. */
   #rulesText: string;
   readonly waitForPermit: RemoteBackend['waitForPermit'];
   readonly onUnavailable: OnUnavailable;
@@ -114,10 +114,10 @@ export class RedisBackend implements PrefetchSource {
 
   async checkBatch(key: string, costs: readonly number[]): Promise<BatchDecision> {
     try {
-      // One round trip for the reply, one for the next check: permits that open meanwhile would be lost.
+      // One round trip for the reply and one for the next check: permits that open meanwhile would be lost.
       const aheadMs = lookaheadMs(this.#everyMs, 2 * this.#context.batcher.rtt.meanMs);
       const { value, at } = await this.#context.send(key, `q${aheadMs} ${costs.join(' ')}`);
-      const [count, dueIn, last] = String(value).split(' '); // dueIn is empty if none is ahead
+      const [count, dueIn, last] = String(value).split(' '); // dueIn is empty if no permit was granted ahead
       const granted = Number(count);
       const lastDecision = this.#read(last);
       const lastCost = costs[Math.min(granted, costs.length - 1)];
@@ -155,14 +155,14 @@ export class RedisBackend implements PrefetchSource {
     await this.#context.send(key, `g${tokens} ${upTo}`).catch(() => {});
   }
 
-  /** A settlement that cannot be sent is lost: the limit then counts more than was used, never less. */
+  /** Settles. A lost settlement makes the limit stricter, never looser. */
   async settle(key: string, settlement: Settlement): Promise<void> {
     const { outcome, cost, used = cost, dueAt, callId } = settlement;
     const id = callId === undefined ? '' : ` ${callId}`;
     await this.#context.send(key, `s${outcome} ${cost} ${used} ${dueAt}${id}`).catch(() => {});
   }
 
-  /** A report that cannot be sent is lost: the attempt then counts as a failure. */
+  /** Reports an attempt. If the report is lost, the attempt counts as a failure. */
   async report(key: string, report: AttemptOutcome | 'refusal', count: number): Promise<void> {
     this.#context.fallback.report?.(key, report, count);
     await this.#context.send(key, `r${report} ${count}`).catch(() => {});
@@ -178,7 +178,7 @@ export class RedisBackend implements PrefetchSource {
       this.#context.fallback.observe(key, cost, decision, isWaiting);
       return { decision, decidedAt: at, ...(decision.verdict === 'allow' && { reservationId }) };
     } catch (error) {
-      // If Redis has executed it, it expires, or this arrives sooner.
+      // The reservation expires if Redis has executed it; the command may release it earlier.
       if (wasSent(error))
         this.#context.unsent.keep(key, `u${reservationId}`, sentAt + RESERVATION_TTL_MS);
       return this.#fallbackDecision(key, cost, isWaiting);
@@ -209,7 +209,7 @@ export class RedisBackend implements PrefetchSource {
     return singlePart(this.jointPart(key, cost, isWaiting));
   }
 
-  /** `isBesideLease`: the lease of its limit is the next part. */
+  /** `isBesideLease`: the next part is the lease of its limit. */
   jointPart(key: string, cost: number, isWaiting: boolean, isBesideLease = false): JointPart {
     return {
       context: this.#context,
@@ -232,7 +232,7 @@ export class RedisBackend implements PrefetchSource {
 
   prepareChange(policy: Policy): (() => Promise<void>) | undefined {
     const convert = converterBetween(this.#policy, policy);
-    // A window with other steps has keys of other names. A queue in Redis stays with its key.
+    // A window with other steps has keys with other names. A queue in Redis stays with its key.
     const isAlike = stateKindOf(policy) === stateKindOf(this.#policy);
     if (!convert || (!isAlike && this.#order !== undefined)) return undefined;
     requireWidth(policy);

@@ -1,19 +1,19 @@
 /**
- * Sends commands to Redis in batches: all commands of one tick travel as one script call.
+ * Sends commands to Redis in batches: one script call carries all commands of one tick.
  *
  *     command command command ──▶ end of the tick ──▶ one EVALSHA ──▶ one reply for each command
  *
- * A script call costs Redis more than a dozen decisions, and the client more than Redis, so calls must be few. Every call
- * has a deadline. A call that fails or misses it opens a circuit breaker, and commands are rejected at once until Redis
- * answers again. In a cluster each slot has its own breaker: a lost node affects only its own keys, and is probed with
- * one of them.
+ * A script call costs Redis more than a dozen decisions, and the client more than Redis, so calls must be few. Every
+ * call has a deadline. A call that fails or misses it opens a circuit breaker: commands are rejected at once until
+ * Redis replies again. In a cluster each slot has its own breaker: a lost node affects only its own keys and is probed
+ * with one of them.
  *
- * A call carries its deadline on Redis's clock. A call that arrives later, because Redis or the client stalled, then takes
- * nothing for callers that have timed out. Until Redis's clock is known, the deadline is the beginning of time: the first
- * call takes nothing, its reply tells the time, and its commands are sent again.
+ * A call carries its deadline on Redis's clock. A call that arrives later, because Redis or the client stalled, takes
+ * nothing for callers that have timed out. Until Redis's clock is known, the deadline is 0: the first call takes
+ * nothing, its reply contains the time, and its commands are sent again.
  *
- * A client may send a call again after a reconnect, although Redis has executed it. A call that returns or counts tokens
- * therefore has an id, and the script executes those commands once.
+ * A client may repeat a call after a reconnect although Redis has executed it. A call that returns or counts tokens
+ * therefore has an id, and the script executes its commands once.
  */
 
 import {
@@ -41,19 +41,19 @@ import {
 } from './reply.ts';
 import { SLOT_COUNT, slotOf } from './slot.ts';
 
-/** Commands in one call: Redis does nothing else while it runs a script. */
+/** The most commands in one call: Redis does nothing else while it runs a script. */
 const MAX_BATCH_SIZE = 512;
 
-/** Commands in flight. Further ones wait here, where queueing does not count against their deadline. */
+/** The most commands in flight. Further commands wait here, and this wait does not count against their deadline. */
 const MAX_IN_FLIGHT = 16 * MAX_BATCH_SIZE;
 
-/** How often a batch is sent again, because it reached Redis late, if the batcher is patient. */
+/** How often a patient batcher resends a batch that reached Redis late. */
 const MAX_PATIENT_RETRIES = 3;
 
 /** With this many unavailable slots, the whole cluster counts as unavailable. */
 const MAX_UNAVAILABLE_SLOTS = 64;
 
-/** A command, or what makes it when it is sent. */
+/** A command, or a function that creates it when it is sent. */
 export type CommandText = string | (() => string);
 
 const textOf = ({ command }: PendingCommand): string =>
@@ -61,7 +61,7 @@ const textOf = ({ command }: PendingCommand): string =>
 
 interface PendingCommand {
   readonly key: string;
-  /** All keys of a joint check, which is one command for several keys. */
+  /** All keys of a joint check, which is one command with several keys. */
   readonly jointKeys?: readonly string[] | undefined;
   /** The hash slot of the key in a cluster; 0 without one. */
   readonly slot: number;
@@ -70,17 +70,17 @@ interface PendingCommand {
   readonly onFailure: (error: unknown) => void;
 }
 
-/** Batches that hold nothing but `a` (check) use the shorter and faster script. */
+/** Batches that contain only `a` (check) use the shorter, faster script. */
 export interface Scripts {
   readonly full: string;
   readonly checkOnly: string;
-  /** For commands with several keys. */
+  /** Script for commands with several keys. */
   readonly joint?: string;
-  /** True if the full script executes `s`, `h` and `g` once for each call id; else they must be idempotent. */
+  /** True if the full script executes `s`, `h` and `g` once per call id; otherwise they must be idempotent. */
   readonly hasCallIds?: boolean;
 }
 
-/** Commands without a decision (settle, hits, report, leave queue, undo): Redis executes them even when they are late. */
+/** Commands without a decision (settle, hits, report, leave queue, undo). Redis executes them even if they are late. */
 const isOneWay = (command: PendingCommand): boolean => /^[shrxu]/.test(textOf(command));
 
 /** Commands that would count twice if Redis executed them twice: settle, hits, report, credit. */
@@ -88,7 +88,7 @@ const countsOnce = (text: string): boolean => /^[shrg]/.test(text);
 
 const keysOf = ({ key, jointKeys = [key] }: PendingCommand): readonly string[] => jointKeys;
 
-/** Joint checks have a script of their own, and are sent with those of as many keys. */
+/** Groups commands by their number of keys: joint checks have their own script and equal numbers of keys per call. */
 function splitJoint(commands: readonly PendingCommand[]): readonly (readonly PendingCommand[])[] {
   const byLength = new Map<number, PendingCommand[]>();
   for (const command of commands) {
@@ -100,7 +100,7 @@ function splitJoint(commands: readonly PendingCommand[]): readonly (readonly Pen
   return [...byLength.values()];
 }
 
-/** An error of one caller is no outage of the others. */
+/** Delivers a reply. An error of one caller does not affect the others. */
 function deliver(command: PendingCommand, value: ReplyValue, at: Millis): void {
   try {
     command.onReply(value, at);
@@ -116,31 +116,31 @@ export class ScriptBatcher {
   readonly clock: BatchClock;
   readonly #deadlineMs: Millis;
   /**
-   * Upper bound on how far Redis's clock is ahead of the local one, too high by one round trip at most. One for each
-   * slot of a cluster, because every node has its own clock. NaN until there was a reply.
+   * Upper bound on how far Redis's clock is ahead of the local one, at most one round trip too high. One bound per slot
+   * of a cluster, because every node has its own clock. NaN before the first reply.
    */
   readonly #clockOffsetMs: Float64Array;
-  /** The first guess for another slot. If it is too low, the call is late and sent again. */
+  /** The first estimate for another slot. If it is too low, the call is late and sent again. */
   #lastOffsetMs: Millis = Number.NaN;
   /**
-   * Never from a seeded source: a call with the id of another one would not be executed. Chosen at the first use, because
-   * Cloudflare Workers refuse random numbers outside a request.
+   * Never seeded: a call with the id of another call would not be executed. Created at the first use, because
+   * Cloudflare Workers have no random numbers outside a request.
    */
   #id: string | undefined;
   #lastCallNumber = 0;
-  /** Until then keys may have reservations, which only the full script can read. */
+  /** Until this time keys may have reservations, which only the full script can read. */
   #isReservedUntil: Millis = -Infinity;
   readonly #calls: CallDeadlines;
   readonly #onAvailability: (isAvailable: boolean, why: unknown) => void;
   readonly #onLateReplies: ((rttMs: Millis) => void) | undefined;
-  /** When the first reply of this outage arrived that was late. */
+  /** Arrival of the first late reply in this outage. */
   #firstLateAt: Millis = Infinity;
-  /** By slot. */
+  /** Open circuit breakers by slot. */
   readonly #openBreakers = new Map<number, CircuitBreaker>();
   #buffered: PendingCommand[] = [];
   /** True if a joint check is buffered. */
   #hasJoint = false;
-  /** Ready to be sent, oldest first. */
+  /** Batches that are ready to be sent, oldest first. */
   #batches: (readonly PendingCommand[])[] = [];
   #inFlightCount = 0;
   #isClosed = false;
@@ -155,7 +155,7 @@ export class ScriptBatcher {
       readonly deadlineMs: Millis;
       readonly isPatient?: boolean;
       readonly onAvailability: (isAvailable: boolean, why: unknown) => void;
-      /** Called in an outage whose cause is that replies keep arriving after their deadline. */
+      /** Called in an outage that is caused by late replies. */
       readonly onLateReplies?: (rttMs: Millis) => void;
     },
   ) {
@@ -178,14 +178,14 @@ export class ScriptBatcher {
     return this.#openBreakers.size === 0;
   }
 
-  /** Rejects with an UnavailableError if there is no reply in time. */
+  /** Sends a command. Rejects with an UnavailableError without a reply in time. */
   send(key: string, command: CommandText, jointKeys?: readonly string[]): Promise<TimedReply> {
     return new Promise((resolve, reject) => {
       this.submit(key, command, (value, at) => resolve({ value, at }), reject, jointKeys);
     });
   }
 
-  /** `send` without a promise of its own: with one, a check costs a fifth more. */
+  /** `send` without a promise, which would make a check 20 % more expensive. */
   submit(
     key: string,
     command: CommandText,
@@ -203,17 +203,17 @@ export class ScriptBatcher {
     if (this.#buffered.length === 1) onNextTick(() => this.#flush());
   }
 
-  /** An instant of the local clock on Redis's clock, too late by a round trip at most; NaN before the first reply. */
+  /** Converts a local instant to Redis's clock, at most one round trip too late; NaN before the first reply. */
   toRedisTime(key: string, at: Millis): Millis {
     return at + this.#offsetOf(this.#connection.isCluster ? slotOf(key) : 0);
   }
 
-  /** For calls from now on: the limit has other numbers. */
+  /** Sets the scripts of later calls, after the limit's numbers have changed. */
   useScripts(scripts: Scripts): void {
     this.#scripts = scripts;
   }
 
-  /** Calls in flight may still fail: that opens no breaker. */
+  /** Stops. Calls in flight may still fail; this opens no breaker. */
   stop(): void {
     this.#isClosed = true;
     for (const breaker of this.#openBreakers.values()) breaker.stop();
@@ -224,10 +224,10 @@ export class ScriptBatcher {
     const own = this.#openBreakers.get(slot);
     if (own || this.#openBreakers.size < MAX_UNAVAILABLE_SLOTS) return own?.isOpen ?? false;
     const [oldest] = this.#openBreakers.values();
-    return oldest.isOpen; // probes it, where no timer does
+    return oldest.isOpen; // starts a due probe where no timer does
   }
 
-  /** No command is sent to this slot until a probe with this key succeeds. */
+  /** Sends no commands to this slot until a probe with this key succeeds. */
   #openBreaker({ key, slot }: PendingCommand, why: unknown): void {
     if (this.#isClosed || this.#isUnavailable(slot)) return;
     const isFirst = this.#openBreakers.size === 0;
@@ -275,7 +275,7 @@ export class ScriptBatcher {
     this.#batches = this.#batches.slice(sent);
   }
 
-  /** A cluster runs a script only on keys of one slot. */
+  /** Groups commands by slot: a cluster runs a script only on keys of one slot. */
   #groupBySlot(commands: readonly PendingCommand[]): readonly (readonly PendingCommand[])[] {
     if (!this.#connection.isCluster) return [commands];
     const bySlot = new Map<number, PendingCommand[]>();
@@ -321,8 +321,8 @@ export class ScriptBatcher {
   }
 
   /**
-   * Sends again what a late call did not execute, though its caller still waits: Redis's clock was unknown or has been
-   * stepped, and is known now, or Redis was busy.
+   * Sends commands again that a late call did not execute. Their callers still wait: Redis's clock was unknown or has
+   * been stepped, and is known now, or Redis was busy.
    */
   async #resendBatch(
     commands: readonly PendingCommand[],
@@ -345,7 +345,7 @@ export class ScriptBatcher {
     return jointKeys && joint !== undefined ? joint : full;
   }
 
-  /** Empty if the call may be executed twice. */
+  /** Returns the id of a call; empty if the call may be executed twice. */
   #callIdOf(texts: readonly string[]): string {
     const needsId = this.#scripts.hasCallIds === true && texts.some(countsOnce);
     if (!needsId) return '';
@@ -379,19 +379,19 @@ export class ScriptBatcher {
     return Number.isNaN(known) ? this.#lastOffsetMs : known;
   }
 
-  /** A reply shows that Redis's clock is ahead by `at - sentAt` at most, and by `at - now` at least. */
+  /** A reply shows that Redis's clock is ahead by at most `at - sentAt` and at least `at - now`. */
   #learnOffset(slot: number, at: Millis, sentAt: Millis): void {
     const now = this.clock.now();
     this.rtt.observe(now - sentAt);
     const known = this.#clockOffsetMs[slot];
     if (now - sentAt > this.#deadlineMs) this.#noteLateReply(sentAt, now);
     const maxMs = this.#deadlineMs * (Number.isNaN(known) ? MAX_PATIENT_DEADLINES : 1);
-    if (now - sentAt > maxMs) return; // too inexact
+    if (now - sentAt > maxMs) return; // too imprecise
     if (!(known >= at - now && known <= at - sentAt)) this.#clockOffsetMs[slot] = at - sentAt;
     this.#lastOffsetMs = this.#clockOffsetMs[slot];
   }
 
-  /** After a stall, all late replies arrive at once. A call that was sent after a late reply shows that Redis is slow. */
+  /** After a stall, all late replies arrive at once. A late reply to a call sent after one shows that Redis is slow. */
   #noteLateReply(sentAt: Millis, now: Millis): void {
     if (this.isAvailable) return;
     if (sentAt > this.#firstLateAt) this.#onLateReplies?.(now - sentAt);

@@ -27,7 +27,7 @@ describe.each([false, true])('CallDeadlines, a timer for each call: %s', (hasOwn
   });
 });
 
-/** Calls with a deadline of 100 ms, and what became of them. */
+/** Calls with a deadline of 100 ms, and their results. */
 function watched(isPatient: boolean) {
   const clock = new VirtualClock(1000);
   const process = new StallableClock(clock);

@@ -1,12 +1,12 @@
 /**
- * Deadlines of calls to a server. A reply that is late because this host is busy is no outage.
+ * Deadlines of calls to a server. A reply that is late because this host is busy is not an outage.
  *
  *     sent ── 5 parts of a deadline ──▶ expired
  *     sent ── 9 parts without any reply of the server ──▶ expired        a patient call
  *
- * Each part has a timer. One that fires late shows that this process was stalled: its part does not count. A patient call
- * waits while the server answers other calls. A server whose calls are late one after the other is slow: without patience,
- * calls expire by their deadline until a reply is in time again.
+ * Each part has a timer. A late timer shows that this process was stalled: its part does not count. A patient call
+ * waits while the server replies to other calls. A server is slow if it replies late to calls sent after a late reply:
+ * then calls expire by their deadline, without patience, until a reply is in time again.
  */
 
 import { noReplyWithin, withDeadline } from '../../core/call-deadline.ts';
@@ -15,21 +15,21 @@ import { DeadlineSet } from '../../core/deadline-set.ts';
 
 const PARTS = 5;
 
-/** One less than two deadlines have: timers fire a little late. */
+/** One part less than two deadlines have, because timers fire slightly late. */
 const MAX_QUIET_PARTS = 2 * PARTS - 1;
 
-/** What a call waits at most, in deadlines: stalled, and while other calls are answered. */
+/** The longest wait of a call, in deadlines: while stalled, and while other calls get replies. */
 const MAX_DEADLINES = 2;
 export const MAX_PATIENT_DEADLINES = 10;
 
-/** A timer that is late by more than this share of its part, and than any timer, shows that the process was stalled. */
+/** A timer that is late by more than this fraction of its part, and by more than 4 ms, shows a stalled process. */
 const LATE_SHARE = 0.25;
 const MIN_LATE_MS: Millis = 4;
 
 /** The replies of a server, or of a slot of a cluster. */
 interface Replies {
   count: number;
-  /** When the first of those arrived that were late since one was in time. */
+  /** Arrival of the first late reply since the last one in time. */
   lateSince: Millis;
   isSlow: boolean;
 }
@@ -39,9 +39,9 @@ interface PendingCall {
   readonly endsAt: Millis;
   readonly replies: Replies;
   readonly onTimeout: () => void;
-  /** When its current part began. */
+  /** Start of the current part. */
   issuedAt: Millis;
-  /** Those that count, and those of them since the last reply of the server. */
+  /** Parts that count, and those of them since the last reply of the server. */
   countedParts: number;
   quietParts: number;
   repliesSeen: number;
@@ -52,7 +52,7 @@ export class CallDeadlines {
   readonly #deadlineMs: Millis;
   readonly isPatient: boolean;
   readonly #silenceMs: Millis;
-  /** On Cloudflare Workers a timer ends with its request: each call has one. */
+  /** True on Cloudflare Workers, where a timer ends with its request: each call has its own. */
   readonly #hasOwnTimers: boolean;
   readonly #pending: DeadlineSet<PendingCall>;
   readonly #repliesBySlot = new Map<number, Replies>();
@@ -71,12 +71,12 @@ export class CallDeadlines {
     this.#pending = new DeadlineSet(clock, deadlineMs / PARTS, (call) => this.#endPart(call));
   }
 
-  /** What a call waits for a server that sends no reply. */
+  /** The longest wait for a server that sends no reply. */
   silenceMsOf(slot: number): Millis {
     return this.#repliesBySlot.get(slot)?.isSlow ? this.#deadlineMs : this.#silenceMs;
   }
 
-  /** `since`: when a call was sent first, if it is sent again. `read` gets late replies too. */
+  /** Bounds a call. `since`: time of its first attempt, if it is repeated. `read` also gets late replies. */
   run<T>(
     call: Promise<T>,
     slot = 0,
@@ -107,7 +107,7 @@ export class CallDeadlines {
         this.#pending.remove(pending);
         reject(error);
       };
-      call.then(onReply, onFailure).catch(reject); // of `read`
+      call.then(onReply, onFailure).catch(reject); // if `read` throws
     });
   }
 
@@ -145,7 +145,7 @@ export class CallDeadlines {
         ? call.quietParts >= MAX_QUIET_PARTS || now >= endsAt
         : call.countedParts >= PARTS || now - sentAt >= this.#deadlineMs * MAX_DEADLINES;
     if (isOver) {
-      onImmediate(call.onTimeout); // a reply that has arrived is read before
+      onImmediate(call.onTimeout); // a reply that has arrived is read first
       return;
     }
     call.issuedAt = now;

@@ -94,7 +94,7 @@ describe.skipIf(redisServer() === undefined)('Redis client', () => {
   }, 30_000);
 });
 
-/** Clients with a listener of errors that says nothing, in a program that starts while Redis is down. */
+/** Clients with a silent error listener, in a program that starts while Redis is down. */
 const SILENT_CLIENTS = {
   'node-redis': `const client = (await import('redis')).createClient({ socket: { port: 1 }, disableOfflineQueue: true });
      client.on('error', () => {});

@@ -1,10 +1,10 @@
 /**
- * Keeps an outage of Redis from ending the process, and warns of an outage that nothing else reports.
+ * Prevents an outage of Redis from ending the process, and warns of an outage that nothing else reports.
  *
- * A client of node-redis without a listener of `error` ends the process when Redis stops. So limits, pool stores and
- * channels of peers add a listener to their client. Users of the same client share it, and the last one that closes
- * removes it. It warns if the client has no other listener. It also keeps the last error: without a connection, a call
- * fails with an error that does not say why, such as a wrong password.
+ * A node-redis client without an `error` listener ends the process when Redis stops. Limits, pool stores and peer
+ * channels therefore add a listener to their client. Users of one client share it, and the last one to close removes
+ * it. It warns if the client has no other listener. It also stores the last error: without a connection, a call fails
+ * with an error that does not contain the cause, such as a wrong password.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -13,7 +13,7 @@ import { emitProcessWarning } from '../../core/process-warning.ts';
 
 type Listener = (error: unknown) => void;
 
-/** What both clients have, of event emitters and of their own state. */
+/** Members that both clients have, as event emitters and for their own state. */
 interface ObservableClient {
   listenerCount?(event: 'error'): number;
   on?(event: 'error', listener: Listener): unknown;
@@ -22,7 +22,7 @@ interface ObservableClient {
   readonly isOpen?: boolean;
   /** node-redis: false while it connects. */
   readonly isReady?: boolean;
-  /** ioredis: `ready` while connected, `end` after `disconnect` or the last attempt. A client that waits for `connect` connects by itself. */
+  /** ioredis: `ready` if connected, `end` after `disconnect` or the last attempt. `wait` connects by itself. */
   readonly status?: string;
 }
 
@@ -34,7 +34,7 @@ interface SharedListener {
 
 const sharedListeners = new WeakMap<object, SharedListener>();
 
-/** Redis has refused the client for good: attempts to connect again fail alike. */
+/** Redis has rejected the client permanently: further attempts to connect fail, too. */
 const REFUSAL = /^(NOAUTH|WRONGPASS|NOPERM)\b/;
 
 function warnOfError(error: unknown, hasOtherListeners: boolean, meanwhile: string): void {
@@ -53,7 +53,7 @@ function warnOfError(error: unknown, hasOtherListeners: boolean, meanwhile: stri
     );
 }
 
-/** Adds a listener of errors. Returns the function that removes it. A warning says what happens meanwhile. */
+/** Adds an error listener and returns the function that removes it. Its warning contains `meanwhile`. */
 export function listenForErrors(
   client: unknown,
   meanwhile = '`onUnavailable` decides',
@@ -89,14 +89,14 @@ function createListener(emitter: ObservableClient, meanwhile: string): SharedLis
   return shared;
 }
 
-/** Whether a listener of the application hears of errors. */
+/** Whether the application has its own error listener. */
 const hasOtherListeners = (client: ObservableClient): boolean =>
   (client.listenerCount?.('error') ?? 0) > 1;
 
 const isConnected = ({ isReady, status }: ObservableClient): boolean =>
   isReady !== false && (status === undefined || status === 'ready');
 
-/** Why calls fail: without a connection, the last error of the client. */
+/** The cause of failed calls: without a connection, the last error of the client. */
 export function causeOfOutage(client: unknown, why: unknown): unknown {
   const { lastError } = sharedListeners.get(client as object) ?? {};
   if (lastError === undefined || isConnected(client as ObservableClient)) return why;
@@ -110,8 +110,8 @@ const decidesEachCall = (onUnavailable: string): string =>
 const TO_HEAR = 'Add a listener with on(…) of the limiter, or logLimiting, to hear of each outage';
 
 /**
- * Warns that `onUnavailable` decides, unless something else reports it: a listener of the limiter, or of a client without
- * a connection the listener above. A client that was never connected is a mistake, which is always reported.
+ * Warns that `onUnavailable` decides, unless something else reports it: a listener of the limiter, or the listener
+ * above for a client without a connection. A client that was never connected is a mistake and is always reported.
  */
 export function warnOfOutage(
   client: unknown,
@@ -129,7 +129,7 @@ export function warnOfOutage(
     );
   else if (hasListeners) return;
   else if (!isConnected(client as ObservableClient)) {
-    if (!hasOtherListeners(client as ObservableClient)) return; // it warned of the error
+    if (!hasOtherListeners(client as ObservableClient)) return; // the listener above has warned already
     emitProcessWarning(
       'REDIS',
       () =>
@@ -145,7 +145,7 @@ export function warnOfOutage(
     );
 }
 
-/** Redis is up, and too slow for the deadline: without a change, every call is decided by `onUnavailable`. */
+/** Warns that Redis is available but too slow for the deadline, so `onUnavailable` decides every call. */
 export function warnOfLateReplies(onUnavailable: string, deadlineMs: Millis, rttMs: Millis): void {
   emitProcessWarning(
     'REDIS',

@@ -1,7 +1,7 @@
 /**
- * Clients of other versions and kinds, each against a real Redis: node-redis 4 and 5, @upstash/redis by HTTP.
+ * Tests clients of other versions and kinds against a real Redis: node-redis 4 and 5, @upstash/redis by HTTP.
  *
- * Code blocks of docs/reference/redis.md refer to it.
+ * Code blocks of docs/reference/redis.md refer to this test.
  */
 
 import { createClient as createClient4 } from 'redis4';
@@ -30,7 +30,7 @@ async function nodeRedis5(port: number): Promise<RedisConnection> {
   return { client, disconnect: () => client.destroy() };
 }
 
-/** More than a loaded machine takes. */
+/** Longer than any call takes on a loaded machine. */
 const deadline = '10s';
 
 const CLIENTS = { 'node-redis 4': nodeRedis4, 'node-redis 5': nodeRedis5, Upstash: upstash };
@@ -40,7 +40,7 @@ describe.skipIf(redisServer() === undefined).each(Object.entries(CLIENTS))(
   (name, connect) => {
     const fixture = redisFixture(connect);
 
-    /** The same limit in two processes. */
+    /** One limit in two processes. */
     const inTwo = (limit: Limit, options: RedisOptions = {}) =>
       [fixture.firstClient, fixture.secondClient].map(({ client }) => {
         const api = limiter({
@@ -69,7 +69,7 @@ describe.skipIf(redisServer() === undefined).each(Object.entries(CLIENTS))(
       expect(permit.verdict).toBe('allow');
       expect((await second.tryAcquire('k')).verdict).toBe('deny');
       if (permit.verdict === 'allow') permit.settle();
-      // The release travels on another connection than the next call.
+      // The release and the next call use different connections.
       await vi.waitFor(async () => expect((await second.tryAcquire('k')).verdict).toBe('allow'));
     });
 

@@ -22,7 +22,7 @@ type Duplicate = EventEmitter & {
   ping(): Promise<unknown>;
 };
 
-/** States of a client that is stopped. One of ioredis keeps the state in which it waits for its next attempt. */
+/** States of a stopped client. An ioredis client keeps the state in which it waits for its next attempt. */
 const ENDED = ['end', 'reconnecting', false];
 
 /** Connects by name, so that every connection needs a DNS look-up. */
@@ -56,7 +56,7 @@ const OLDER_CLIENTS = {
   },
 };
 
-/** What opens a second connection, and the functions that open and stop it. */
+/** Functions that open a second connection and stop it. */
 const OPENERS = {
   subscriber: (client: RedisClient) => {
     const subscriber = createSubscriber(client);

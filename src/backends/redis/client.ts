@@ -1,6 +1,6 @@
 /**
- * Clients differ in how a command is spelled and in how a cluster finds its node. Only a subscriber opens a connection, as
- * a duplicate of the caller's. The client of Upstash sends each command as an HTTP request, and cannot subscribe.
+ * Adapters for Redis clients, which differ in the form of commands and in how a cluster finds its node. Only a
+ * subscriber opens a connection, a duplicate of the caller's. Upstash's client uses HTTP and cannot subscribe.
  */
 
 import { type Millis, schedule, systemClock } from '../../core/clock.ts';
@@ -11,15 +11,15 @@ import type { ReplyValue } from './reply.ts';
 export type ScriptReply = readonly ReplyValue[];
 
 export interface RedisConnection {
-  /** The caller's client: limits with the same one are on the same servers. */
+  /** The caller's client: limits with equal clients are on the same servers. */
   readonly client: unknown;
-  /** On Cloudflare Workers: what lets a call end although its request has ended. */
+  /** On Cloudflare Workers: lets a call finish after its request has ended. */
   readonly waitUntil?: WaitUntil | undefined;
-  /** In a cluster, a call may only touch keys of one hash slot. */
+  /** True for a cluster: a call may only access keys of one hash slot. */
   readonly isCluster: boolean;
-  /** Runs a script by its digest; its source is sent with the first call, and when Redis does not know it. */
+  /** Runs a script by its digest. Its source is sent with the first call, and when Redis does not know it. */
   run(script: string, keys: readonly string[], args: readonly string[]): Promise<ScriptReply>;
-  /** Names of keys that match a glob pattern, page by page, on every node. `call` bounds the time of each call. */
+  /** Lists keys that match a glob pattern, page by page, on every node. `call` bounds the duration of each call. */
   scan(pattern: string, call: BoundedCall): AsyncIterable<readonly string[]>;
 }
 
@@ -27,23 +27,23 @@ export type WaitUntil = (work: Promise<unknown>) => void;
 
 type BoundedCall = <T>(reply: Promise<T>) => Promise<T>;
 
-/** A dedicated connection for messages: a subscribed connection can run no other command. */
+/** A dedicated connection for messages: a subscribed connection can run no other commands. */
 export interface Subscriber {
   subscribe(channel: string, onMessage: (message: string) => void): Promise<void>;
-  /** The same for binary messages. */
+  /** `subscribe` for binary messages. */
   subscribeBytes(channel: string, onMessage: (message: Uint8Array) => void): Promise<void>;
   stop(): Promise<void>;
 }
 
-/** The part of node-redis that is used: `createClient()`, `createCluster()` and similar. */
+/** The used part of node-redis: `createClient()`, `createCluster()` and similar. */
 export interface NodeRedisLike {
   sendCommand(...args: never[]): Promise<unknown>;
-  /** A function. Its type in version 4 is assignable to no common one. */
+  /** A function; its type in version 4 is not assignable to a common type. */
   readonly evalSha: object;
   withCommandOptions?(options: object): unknown;
 }
 
-/** The part of ioredis that is used: `new Redis()` and `new Redis.Cluster()`. */
+/** The used part of ioredis: `new Redis()` and `new Redis.Cluster()`. */
 export interface IoRedisLike {
   readonly isCluster?: boolean;
   script(...args: never[]): Promise<unknown>;
@@ -51,7 +51,7 @@ export interface IoRedisLike {
   eval(...args: never[]): Promise<unknown>;
 }
 
-/** The part of @upstash/redis that is used: `new Redis()`, which sends commands by HTTP. */
+/** The used part of @upstash/redis: `new Redis()`, which sends commands by HTTP. */
 export interface UpstashLike {
   scriptLoad(...args: never[]): Promise<unknown>;
   evalsha(...args: never[]): Promise<unknown>;
@@ -64,23 +64,22 @@ export type RedisClient = NodeRedisLike | IoRedisLike | UpstashLike;
 
 export const EXPECTED_CLIENT = 'a client of node-redis, ioredis or @upstash/redis';
 
-/** Redis does not know the script after a restart, a flush or a failover. Upstash's client puts words before the error. */
+/** Redis does not know a script after a restart, a flush or a failover. Upstash's client adds a prefix to the error. */
 const isNoScriptError = (error: unknown): boolean =>
   error instanceof Error && /\bNOSCRIPT\b/.test(error.message);
 
-/** A client may be configured to return strings as bytes. The first value is always a string. */
+/** Converts a reply: a client may be configured to return bytes. The first value is always a string. */
 function normalizeReply(reply: unknown): ScriptReply {
   const values = reply as ScriptReply;
   if (typeof values[0] === 'string') return values;
   return values.map((value) => (typeof value === 'number' ? value : String(value)));
 }
 
-/** Sends a command to one node. */
 type SendToNode = (words: readonly string[]) => Promise<unknown>;
 
 interface ClientAdapter {
   readonly isCluster: boolean;
-  /** What the client itself puts before every key. */
+  /** The prefix that the client itself adds to every key. */
   readonly keyPrefix: string;
   nodes(): Promise<readonly SendToNode[]>;
   load(script: string): Promise<string>;
@@ -105,7 +104,7 @@ export function connectionOf(client: unknown, waitUntil?: WaitUntil): RedisConne
     async run(script, keys, args) {
       const digest = digests.get(script);
       if (digest === undefined) {
-        // Both at once: the first call costs one round trip, as every other.
+        // Both run at once, so the first call costs one round trip like every other.
         const loaded = load(script);
         const [reply] = await Promise.all([adapter.run('EVAL', script, keys, args), loaded]);
         return normalizeReply(reply);
@@ -133,10 +132,10 @@ export function connectionOf(client: unknown, waitUntil?: WaitUntil): RedisConne
   };
 }
 
-/** Keys that Redis visits in one call of SCAN. */
+/** Number of keys that Redis visits per SCAN call. */
 const SCAN_COUNT = 512;
 
-/** Text that stands for itself in a glob pattern of Redis. */
+/** Escapes a text for a glob pattern of Redis. */
 export const escapeGlob = (text: string): string => text.replace(/[\\*?[\]^-]/g, '\\$&');
 
 function adapterOf(client: unknown): ClientAdapter {
@@ -156,7 +155,7 @@ interface UpstashCommands {
   scan(cursor: string, options: { match: string; count: number }): Promise<unknown>;
 }
 
-/** Only this client has both spellings. */
+/** True for Upstash's client: only it has both spellings. */
 const isUpstash = (client: object): client is UpstashCommands => {
   const { scriptLoad, evalsha } = client as Partial<UpstashCommands>;
   return typeof scriptLoad === 'function' && typeof evalsha === 'function';
@@ -211,7 +210,7 @@ interface NodeRedisCommands {
 
 function nodeRedisAdapter(client: NodeRedisCommands): ClientAdapter {
   const isCluster = client.slots !== undefined && client.masters !== undefined;
-  // The batcher has its own deadline; the client's timeout would create an AbortSignal for every command.
+  // The batcher has its own deadline; a client timeout would create an AbortSignal for every command.
   const plain = isCluster
     ? client
     : (client.withCommandOptions?.({ timeout: undefined }) ?? client);
@@ -233,13 +232,13 @@ function nodeRedisAdapter(client: NodeRedisCommands): ClientAdapter {
 }
 
 /**
- * A second connection with the options of the caller's client; opened on the first subscription.
- * @throws {ConfigError} for a client without connections.
+ * Opens a second connection with the options of the caller's client, on the first subscription. @throws {ConfigError}
+ * for a client without connections.
  */
 export function createSubscriber(client: RedisClient): Subscriber {
   if (isUpstash(client)) {
     const expected = 'a client of node-redis or ioredis: HTTP cannot deliver messages';
-    throw new ConfigError('client', expected, '@upstash/redis'); // a proxy, which prints as nothing
+    throw new ConfigError('client', expected, '@upstash/redis'); // the client is a proxy, which prints as nothing
   }
   const { evalsha } = client as { evalsha?: unknown };
   return typeof evalsha === 'function'
@@ -250,21 +249,21 @@ export function createSubscriber(client: RedisClient): Subscriber {
 interface IoRedisDuplicate {
   readonly isCluster?: boolean;
   readonly status?: string;
-  /** Takes options; for a cluster nodes first, then options. */
+  /** Takes options; for a cluster, nodes first and then options. */
   duplicate(...overrides: object[]): IoRedisDuplicate;
   subscribe(channel: string): Promise<unknown>;
   on(event: string, listener: (channel: unknown, message: never) => void): unknown;
   disconnect(): void;
 }
 
-/** A Redis that is busy, or an ACL, refuses a subscription for a while. */
+/** Delay before a new attempt: a busy Redis, or an ACL, may reject a subscription. */
 const RESUBSCRIBE_MS: Millis = 1000;
 
 function ioRedisSubscriber(client: IoRedisDuplicate): Subscriber {
   let duplicate: IoRedisDuplicate | undefined;
   let cancelRetry = (): void => {};
-  // Whatever the caller's client does without a connection, this one queues. It does not subscribe again by itself:
-  // ioredis does not handle the rejection when that fails, which ends the process.
+  // This connection always queues commands while disconnected. It does not resubscribe by itself: if that fails,
+  // ioredis leaves the rejection unhandled, which ends the process.
   const overrides = {
     enableOfflineQueue: true,
     maxRetriesPerRequest: null,
@@ -277,7 +276,7 @@ function ioRedisSubscriber(client: IoRedisDuplicate): Subscriber {
   ): Promise<void> => {
     const copy = client.isCluster ? client.duplicate([], overrides) : client.duplicate(overrides);
     duplicate = copy;
-    copy.on('error', () => {}); // polling makes up for lost messages
+    copy.on('error', () => {}); // polling compensates for lost messages
     copy.on(event, (_channel, message) => onMessage(message));
     await copy.subscribe(channel).catch((error: unknown) => {
       copy.disconnect();
@@ -287,7 +286,7 @@ function ioRedisSubscriber(client: IoRedisDuplicate): Subscriber {
       cancelRetry();
       const at = systemClock.now() + RESUBSCRIBE_MS;
       copy.subscribe(channel).catch(() => {
-        const isConnected = copy.status === 'ready'; // else the next connection subscribes
+        const isConnected = copy.status === 'ready'; // otherwise the next connection subscribes
         if (isConnected) cancelRetry = schedule(systemClock, at, resubscribe, false);
       });
     };
@@ -320,7 +319,7 @@ function nodeRedisSubscriber(client: NodeRedisDuplicate): Subscriber {
     areBytes: boolean,
   ): Promise<void> => {
     const copy = client.duplicate();
-    const connection = connectClient(copy); // ignores errors: polling makes up for lost messages
+    const connection = connectClient(copy); // ignores errors: polling compensates for lost messages
     destroy = connection.destroy;
     try {
       await connection.opened;

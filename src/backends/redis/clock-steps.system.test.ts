@@ -50,7 +50,7 @@ describe.skipIf(!canRun)("Redis's clock is stepped", () => {
     return made;
   }
 
-  /** Calls until one is refused; returns how many were allowed. */
+  /** Calls until one is refused; returns the number of allowed calls. */
   async function exhaust(api: RemoteLimiter, key = 'k'): Promise<number> {
     for (let n = 0; n <= 100; n++)
       if ((await api.check(key, 1, { willSettle: true })).verdict === 'deny') return n;
@@ -85,7 +85,7 @@ describe.skipIf(!canRun)("Redis's clock is stepped", () => {
       const refused = await api.check('k', 1, { willSettle: true });
       expect(refused.verdict).toBe('deny');
       const ms = refused.verdict === 'deny' ? refused.retryAfterMs : 0;
-      // A period of the calendar that begins again ends an hour later; other limits refill from where they were.
+      // A restarted calendar period ends 1 h later; other limits continue to refill from their level.
       expect(ms).toBeGreaterThan(kind === 'quota' ? 0 : HOUR - MINUTE);
       expect(ms).toBeLessThanOrEqual(2 * HOUR);
       expect(await exhaust(api, 'new')).toBe(most);

@@ -217,7 +217,7 @@ describe.skipIf(redisServer() === undefined)('redis backend, cluster', () => {
         }
         await Promise.all(waiting);
         for (const permits of granted) {
-          // By due time: on a machine that stood still, two limiters wake in any order.
+          // Sorted by due time: on a machine that stalled, two limiters wake in any order.
           const order = permits.toSorted((a, b) => a.dueAt - b.dueAt).map(({ n }) => n);
           expect(order).toEqual(Array.from({ length: 20 }, (_, n) => n));
         }
@@ -250,7 +250,7 @@ describe.skipIf(redisServer() === undefined)('redis backend, cluster', () => {
       const name = redisKeyOf('token', 'spacing');
       redisCli(port, '-c', 'HSET', `${name}:heartbeats`, 'ghost', `${seconds}000 u`);
       redisCli(port, '-c', 'RPUSH', `${name}:queue`, 'ghost/1/-/1');
-      // It is granted permits ahead as others are, until it was silent for 1.5 s.
+      // Like others, it is granted permits ahead until it was silent for 1.5 s.
       const since = performance.now();
       expect((await a.acquire('token')).verdict).toBe('allow');
       expect(performance.now() - since).toBeLessThan(6000);

@@ -12,7 +12,7 @@ import { all } from '../../limiter/composite-limiter.ts';
 import type { Permit, Refusal } from '../../limiter/permit.ts';
 import { createPolicy, type Limit } from '../../policies/limit.ts';
 
-/** A bucket that does not refill during a test: with half a token more, what it refills by does not matter. */
+/** A bucket that does not refill during a test: half a token more makes its refill irrelevant. */
 const fixed = (burst: number): Limit => ({ bucket: { rate: '1/365d', burst: burst + 0.5 } });
 
 /** Passed with every check: these tests settle, or end before a permit expires. */
@@ -28,7 +28,7 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
     return Number(/cmdstat_evalsha:calls=(\d+)/.exec(text)?.[1] ?? 0);
   };
 
-  /** What each rule has left. */
+  /** The remaining units of each rule. */
   const leftOf = async (api: RemoteLimiter, key = 'k') =>
     (await api.inspect(key))?.rules.map(({ remaining }) => remaining);
 
@@ -80,7 +80,7 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
     await vi.waitFor(async () => expect(await leftOf(api)).toEqual([14, 9, 24]));
   });
 
-  /** Rules that only get fuller, of every kind, so that time does not matter. */
+  /** Rules of every kind that only fill up, so that time does not matter. */
   const RULES: readonly Limit[] = [
     fixed(60),
     { window: { limit: 60, per: '365d' } },
@@ -90,7 +90,7 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
     { concurrency: 7 },
   ];
 
-  /** Of several limits on calls in flight, Redis names the smallest, and the rule in this process the first that refuses. */
+  /** The refusing rule: Redis names the smallest of several concurrency limits, this process the first one. */
   const ruleOf = (refused: { readonly verdict: string; readonly rule?: string | undefined }) =>
     refused.rule?.replace(/^concurrency.*/, 'concurrency');
 
@@ -265,7 +265,7 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
     await acquire(api);
     await whilePaused(fixture.service, async () => {
       expect(await api.tryAcquire('k')).toMatchObject({ reason: 'unavailable' });
-      // The deadline travels on Redis's clock, which is known to a round trip: it is surely over only later.
+      // The deadline is on Redis's clock, which is known up to a round trip: it is certainly over only later.
       await setTimeout(OUTAGE_DEADLINE_MS);
     });
     const other = shared('api', limit, {}, true);

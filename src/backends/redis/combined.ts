@@ -1,16 +1,16 @@
 /**
- * A limit that counts calls in flight beside other rules: `{ all: [{ bucket: … }, { concurrency: 8 }] }`.
+ * A limit that counts calls in flight besides other rules: `{ all: [{ bucket: … }, { concurrency: 8 }] }`.
  *
- * Calls in flight are leases in a sorted set, which is renewed and released (`semaphore.ts`). The other rules are numbers of
- * one string, which is settled by cost (`backend.ts`). Both names have the same hash tag, so they are in one slot, and the
+ * Calls in flight are leases in a sorted set, which are renewed and released (`semaphore.ts`). The other rules are
+ * numbers in one string, which are settled by cost (`backend.ts`). Both keys have one hash tag and so one slot, and the
  * script of joint checks charges both or neither:
  *
  *     check ──▶ sluice:{name:key}:bucket        │ numbers │   ┐ one script call
  *           └─▶ sluice:{name:key}:concurrency   id ─▶ ends at ┘
  *
- *     settle ─▶ the lease is removed; the numbers change if the call used another amount than its cost
+ *     settle ─▶ the lease is removed; the numbers change if the call used more or less than its cost
  *
- * Of several limits on calls in flight the smallest decides: all of them count the same calls.
+ * If there are several concurrency limits, the smallest decides: all of them count the same calls.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -61,7 +61,7 @@ export class CombinedBackend implements RemoteBackend {
     this.#policy = policy;
     this.#limit = split(policy);
     const [ofNumbers, ofLeases] = this.#availabilityListeners(context.onAvailability);
-    // Without a name the limit goes by all its numbers, and so do both of its keys.
+    // A limit without a name is identified by all its numbers, and so are both of its keys.
     const named = { ...context, name: limitIdOf(context, policy), hasExplicitName: true };
     const { rest, concurrency } = this.#limit;
     this.#numbers = new RedisBackend(rest, { ...named, onAvailability: ofNumbers }, config);
@@ -72,7 +72,7 @@ export class CombinedBackend implements RemoteBackend {
     );
   }
 
-  /** The limit is available if both are. Calls that only the fallback knows are registered as soon as one is. */
+  /** The limit is available if both backends are. Calls of the fallback are registered as soon as one is. */
   #availabilityListeners(report: RemoteBackendContext['onAvailability']) {
     const unavailable = new Set<number>();
     return [0, 1].map((n) => (isAvailable: boolean, why: unknown): void => {
@@ -121,7 +121,7 @@ export class CombinedBackend implements RemoteBackend {
     };
   }
 
-  /** The strictest of both; undefined if both would allow. */
+  /** The stricter of both decisions; undefined if both would allow. */
   #join(
     numbers: RemoteDecision | undefined,
     lease: RemoteDecision | undefined,
@@ -140,7 +140,7 @@ export class CombinedBackend implements RemoteBackend {
     };
   }
 
-  /** The refusal with the longest wait; of equal ones that of the first rule. */
+  /** The refusal with the longest wait; on a tie, that of the first rule. */
   #strictest(...decisions: readonly (RemoteDecision | undefined)[]): RemoteDecision | undefined {
     const rankOf = ({ rule = '' }: Denied): number => this.#limit.names.indexOf(rule);
     let found: RemoteDecision | undefined;
@@ -154,7 +154,7 @@ export class CombinedBackend implements RemoteBackend {
     return found;
   }
 
-  /** The name of a rule in the whole limit, from its name in the limit without calls in flight. */
+  /** Maps a rule's name in `rest` to its name in the whole limit. */
   #nameRule({ decision, ...reply }: RemoteDecision): RemoteDecision {
     if (decision.verdict !== 'deny') return { decision, ...reply };
     const { innerNames, restNames } = this.#limit;
@@ -175,7 +175,7 @@ export class CombinedBackend implements RemoteBackend {
     await Promise.all([this.#leases.settle(key, settlement), settled]);
   }
 
-  /** Two calls, because a lease needs no confirmation: it expires by itself. */
+  /** Reserves in two calls: a lease needs no confirmation, because it expires. */
   async reserve(key: string, cost: number, isWaiting = false): Promise<RemoteDecision> {
     const numbers = await this.#numbers.reserve(key, cost, isWaiting);
     if (numbers.decision.verdict === 'deny') return this.#nameRule(numbers);
@@ -209,7 +209,7 @@ export class CombinedBackend implements RemoteBackend {
     return this.#leases.leaseOf(leaseId);
   }
 
-  /** Calls in flight stay in flight. */
+  /** Forgets the numbers; calls in flight stay. */
   forget(key: string): Promise<void> {
     return this.#numbers.forget(key);
   }
@@ -267,25 +267,25 @@ export class CombinedBackend implements RemoteBackend {
   }
 }
 
-/** Whether a limit counts calls in flight beside other rules. */
+/** Whether a limit counts calls in flight besides other rules. */
 export const isCombinedLimit = ({ traits, specs = [] }: Policy): boolean =>
   traits.concurrencyLimit !== undefined && specs.some(({ kind }) => kind !== 'concurrency');
 
-/** A limit as what Redis stores of it: leases, and numbers. */
+/** A limit as Redis stores it: leases, and numbers. */
 interface SplitLimit {
   readonly rules: readonly NamedRule[];
-  /** Of all rules, in their order. */
+  /** Names of all rules, in order. */
   readonly names: readonly string[];
-  /** The smallest of its limits on calls in flight. */
+  /** The smallest concurrency limit. */
   readonly concurrency: Policy;
   readonly concurrencyName: string;
-  /** The other rules as a limit, their names in the whole one and there. */
+  /** The other rules as a limit, and their names in the whole limit and in this one. */
   readonly rest: Policy;
   readonly restNames: readonly string[];
   readonly innerNames: readonly string[];
 }
 
-/** Calls in flight that a rule allows; Infinity: it does not count them. */
+/** Number of calls in flight that a rule allows; Infinity: it does not count them. */
 const slotsOf = ({ traits }: Policy): number => traits.concurrencyLimit ?? Infinity;
 
 function split(limit: Policy): SplitLimit {

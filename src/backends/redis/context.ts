@@ -24,7 +24,7 @@ import { UnsentCommands } from './unsent-commands.ts';
 
 export const ON_UNAVAILABLE_VALUES: readonly OnUnavailable[] = ['allow', 'deny', 'local'];
 
-/** The options of `redis()`, read and completed. */
+/** The options of `redis()`, validated and with defaults. */
 export interface RedisConfig {
   readonly connection: RedisConnection;
   readonly prefix: string;
@@ -38,31 +38,30 @@ export interface RedisConfig {
 export interface RedisContext {
   readonly connection: RedisConnection;
   readonly batcher: ScriptBatcher;
-  /** What a refusal may name, by the number in its reply. */
+  /** Names of rules, by the number in a refusal. */
   readonly ruleNames: readonly string[];
-  /** The name of a key in Redis. */
   readonly redisKeyOf: (key: string) => string;
   /** Sends a command for a key. Rejects with an UnavailableError if there is no reply in time. */
   readonly send: SendCommand;
-  /** An instant of this process's clock on Redis's clock; NaN before the first reply. */
+  /** Converts an instant of this process's clock to Redis's clock; NaN before the first reply. */
   readonly toRedisTime: (key: string, at: Millis) => Millis;
-  /** Sends what must reach Redis, if need be after an outage. */
+  /** Sends commands that must reach Redis, if necessary after an outage. */
   readonly unsent: UnsentCommands;
   readonly fallback: Fallback;
   readonly fairQueue: FairQueue | undefined;
   /**
-   * Gives the limit other numbers: its keys in Redis are converted, unless the state does not depend on them, then
-   * calls run the new scripts. Rejects if Redis is unavailable: then nothing has changed.
+   * Changes the numbers of the limit: its keys in Redis are converted, unless the state does not depend on them, then
+   * calls run the new scripts. Rejects if Redis is unavailable; nothing has changed then.
    */
   change(policy: Policy, scripts: Scripts, convert: KeyConverter | undefined): Promise<void>;
-  /** Sends what is left, then nothing more. */
+  /** Sends the remaining commands, then stops. */
   close(): Promise<void>;
 }
 
 export const fleetOrderOf = ({ order }: Pick<RemoteBackendContext, 'order'>): FleetOrder =>
   order === 'fair' ? 'fair' : 'fifo';
 
-/** The scripts of a backend, how its fair queue tracks permits, and its own fallback if it has one. */
+/** The scripts of a backend, the lease tracking of its fair queue, and its own fallback, if any. */
 export type BackendScripts = Scripts &
   Pick<FairQueueOptions, 'trackLease'> & { readonly fallback?: Fallback };
 
@@ -78,7 +77,7 @@ export function createRedisContext(
     const why = isAvailable ? undefined : causeOfOutage(connection.client, error);
     if (isAvailable) {
       unsent.resend();
-      fallback.reconcile(); // before the calls that wait
+      fallback.reconcile(); // before waiting calls check
     } else warnOfOutage(connection.client, config.onUnavailable, why, context.hasListeners?.());
     onAvailability(isAvailable, why);
     if (isAvailable) fairQueue?.pollNow();
@@ -154,7 +153,7 @@ export function createRedisContext(
   return { ...named, batcher, send, toRedisTime, unsent, fallback, fairQueue, change, close };
 }
 
-/** Numbers of state for each key: a script unpacks all of them at once, and Lua bounds that by 8,000. */
+/** The most numbers per key: a script unpacks all of them at once, and Lua limits that to 8,000. */
 const MAX_NUMBERS = 4000;
 
 /** @throws {ConfigError} for a rule with more numbers than a script can read. */
@@ -164,23 +163,23 @@ export function requireWidth({ width }: Policy): void {
   throw new ConfigError('limit', expected, width);
 }
 
-/** A call that converts a page of keys takes longer than a check, and no caller waits for it. */
+/** Converting a page of keys takes longer than a check, and no caller waits for it. */
 const MIN_CONVERSION_DEADLINE_MS: Millis = 5000;
 
 /**
- * Longer keys are named by their digest. The keys of one batch travel in one call: with long ones it would miss its
- * deadline, and what a client sends would look like an outage. Redis also keeps the names in memory.
+ * Longer keys are replaced by their digest. The keys of a batch travel in one call, which would miss its deadline with
+ * long keys, so a client could cause apparent outages. Redis also keeps the names in memory.
  */
 const MAX_KEY_CHARS = 512;
 
 /**
- * `prefix:{limit:key}:kind`. The braces are a hash tag: everything that belongs to a key lives in one cluster slot. The
- * kind is part of the name because limits of different kinds cannot read each other's state.
+ * `prefix:{limit:key}:kind`. The braces are a hash tag: all data of a key is in one cluster slot. The kind is part of
+ * the name because limits of different kinds cannot read each other's state.
  *
- * A long key is `prefix:{limit#digest}:kind`. No other key has this name: without a colon in its braces, it has no key.
+ * A long key is `prefix:{limit#digest}:kind`. No other key has this name: its braces contain no colon.
  */
 function nameKeys(prefix: string, context: RemoteBackendContext, policy: Policy) {
-  // The end of the limit's id must be unambiguous: "a:b" and "c" differ from "a" and "b:c". Empty braces are no hash tag.
+  // The id must end unambiguously: "a:b" and "c" differ from "a" and "b:c". Empty braces are no hash tag.
   const id = limitIdOf(context, policy).replace(/[%:{}]/g, encodeURIComponent);
   const start = `${prefix}:{${id}`;
   const end = `}:${stateKindOf(policy)}`;
@@ -192,12 +191,12 @@ function nameKeys(prefix: string, context: RemoteBackendContext, policy: Policy)
         : `${start}#${sha256Base64Url(key)}${end}`,
     /** Matches the names of all keys. */
     pattern: `${escapeGlob(start)}[:#]*${escapeGlob(end)}`,
-    /** Holds the last change of the limit's numbers; no key has this name. */
+    /** Stores the last change of the limit's numbers; no key has this name. */
     markerKey: `${start}${end}:changed`,
   };
 }
 
-/** The clock of Redis as far as it is known: a period of the calendar must be the same there and here. */
+/** The estimated clock of Redis: calendar periods must be equal there and here. */
 const redisClock = (clock: Clock, toRedisTime: (at: Millis) => Millis): Clock => ({
   now() {
     const now = clock.now();

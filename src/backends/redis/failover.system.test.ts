@@ -53,7 +53,7 @@ describe.skipIf(redisServer() === undefined)('fail-over that loses the last writ
   const offsetOf = ({ port }: Service): number =>
     Number(/master_repl_offset:(\d+)/.exec(redisCli(port, 'INFO', 'replication'))?.[1]);
 
-  /** The replica has everything so far. From now on writes reach the primary alone. */
+  /** Stops replication when the replica has all data: later writes reach only the primary. */
   async function stopReplication(): Promise<void> {
     const offset = offsetOf(primary);
     await vi.waitFor(() => expect(offsetOf(replica)).toBeGreaterThanOrEqual(offset), inTime);

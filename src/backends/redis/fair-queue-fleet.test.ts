@@ -11,13 +11,13 @@ import { LEASE_TTL_MS } from './lua-semaphore.ts';
 import { redis } from './options.ts';
 
 const RATE = 50;
-/** With a burst of 1 every millisecond in which no permit is granted is lost. */
+/** With a burst of 1, every millisecond without a granted permit is lost. */
 const LIMIT: Limit = { bucket: { rate: RATE, burst: 1 } };
 
 interface Load {
   readonly flow: string;
   readonly callers: number;
-  /** Of each call, in ms. */
+  /** Longest wait of each call, in ms. */
   readonly wait?: number;
   /** How long a call runs, in ms. */
   readonly runs?: number;
@@ -59,7 +59,7 @@ describe.skipIf(redisServer() === undefined)('fair queue of a fleet', () => {
   });
   afterEach(() => fleet.stop());
 
-  /** So many processes. */
+  /** Creates `count` processes. */
   function create(limit: Limit, order: QueueOrder, rttMs: number, count: number, max = 10_000) {
     const random = seededRandom(5);
     members = Array.from({ length: count }, () => {
@@ -70,14 +70,14 @@ describe.skipIf(redisServer() === undefined)('fair queue of a fleet', () => {
     });
   }
 
-  /** Each process has subscribed and measured a round trip. */
+  /** Every process subscribes and measures a round trip. */
   async function warmUp(rttMs: number): Promise<void> {
     const warm = Promise.all(members.map(({ api }) => api.acquire('warm-up')));
     await fleet.run(6 * rttMs + 200);
     for (const permit of await warm) if (permit.verdict === 'allow') permit.settle();
   }
 
-  /** Its callers acquire in a loop. */
+  /** Callers of a process acquire in a loop. */
   function load({ process, api }: Member, { flow, callers, wait, runs = 0 }: Load): void {
     const { clock } = process;
     const sleep = (ms: number) =>
@@ -114,7 +114,7 @@ describe.skipIf(redisServer() === undefined)('fair queue of a fleet', () => {
   const gapsOf = (dueAts: readonly number[]): number[] =>
     dueAts.slice(1).map((at, n) => at - dueAts[n]);
 
-  /** The part of the rate that was used, from the first permit to the last. */
+  /** The used fraction of the rate, from the first permit to the last. */
   function utilisationOf(dueAts: readonly number[], rate = RATE): number {
     const spanMs = dueAts[dueAts.length - 1] - dueAts[0];
     expect(dueAts.length).toBeGreaterThan(rate);
@@ -211,7 +211,7 @@ describe.skipIf(redisServer() === undefined)('fair queue of a fleet', () => {
       members[n % 2].process.stall(120);
       await fleet.run(500);
     }
-    // Half of the permits are those of the process that stalls: a caller may give up before it reads its message.
+    // Half of the permits belong to the process that stalls: a caller may give up before it reads its message.
     expect(lostMsOf(await end())).toBeLessThanOrEqual((8 * 120) / 2);
   });
 
@@ -254,8 +254,8 @@ describe.skipIf(redisServer() === undefined)('fair queue of a fleet', () => {
     await fleet.run(500);
     const since = fleet.now;
     await fleet.run(3000);
-    expect(members.map(({ api }) => api.stats().waiting)).toEqual([40, 30]); // the bound is of each process
-    // A waiter that was refused, or has its permit, is not in the queue of Redis either.
+    expect(members.map(({ api }) => api.stats().waiting)).toEqual([40, 30]); // the bound is per process
+    // A waiter that was refused or has its permit is not in Redis's queue either.
     const queued = Number(redisCli(service.port, 'HLEN', 'sluice:{api:key}:bucket:fair:ids'));
     expect(queued).toBeLessThanOrEqual(70);
     const counts = countsFrom(since);
@@ -296,7 +296,7 @@ describe.skipIf(redisServer() === undefined)('fair queue of a fleet', () => {
     expect(counts.size).toBe(5);
     expect(fairnessOf(counts.values())).toBeGreaterThanOrEqual(0.999);
     const waits = served.filter(({ flow }) => flow !== 'hog').map(({ waitedMs }) => waitedMs);
-    // Each of five flows has two of the ten places.
+    // Each of five flows has two of the ten positions.
     expect(Math.max(...waits)).toBeLessThanOrEqual(2 * (callers / 2) * runs);
     await end();
   });

@@ -52,8 +52,8 @@ describe.skipIf(redisServer() === undefined).each([
     vi.waitFor(() => expect(stage.cli('LLEN', QUEUE)).toBe(String(length)));
 
   /**
-   * The head is a waiter of a process that is alive and never requests, until it is removed. redis-cli sends its heartbeats:
-   * a timer of this process would be late in a stall.
+   * Adds a head whose process is alive but never requests, until it is removed. redis-cli sends its heartbeats, because
+   * a timer of this process would be late during a stall.
    */
   async function addGhost(): Promise<() => void> {
     const alive = `local t = redis.call('TIME') redis.call('HSET', KEYS[1], 'ghost', t[1] * 1000 + math.floor(t[2] / 1000) .. ' u')`;
@@ -79,7 +79,7 @@ describe.skipIf(redisServer() === undefined).each([
     };
   }
 
-  /** Redis is paused, and a check has noticed it. */
+  /** Runs `act` while Redis is paused and a check has noticed it. */
   async function whilePaused(api: RemoteLimiter, act: () => Promise<void>): Promise<void> {
     stage.service.pause();
     try {
@@ -152,7 +152,7 @@ describe.skipIf(redisServer() === undefined).each([
       const waiting = [api.acquire('sink'), api.acquire('sink')];
       const [before, since] = [timers.length, performance.now()];
       await new Promise((later) => setTimeout(later, 100));
-      const probes = 2 * Math.ceil((performance.now() - since) / 400); // each with a deadline
+      const probes = 2 * Math.ceil((performance.now() - since) / 400); // each probe has a deadline
       expect(timers.length - before).toBeLessThan(3 + probes); // no polling
       if (held.verdict === 'allow') held.settle();
       for (const one of waiting) {
@@ -168,11 +168,11 @@ describe.skipIf(redisServer() === undefined).each([
 
   test('a queue that Redis has lost is joined again by all its waiters', async () => {
     const [a, b] = [fair(1), fair(1, {}, stage.secondClient)];
-    await Promise.all([a.acquire('token'), b.acquire('token')]); // both are subscribed from here on
+    await Promise.all([a.acquire('token'), b.acquire('token')]); // both are subscribed now
     const removeGhost = await addGhost();
     const waiting = [a.acquire('token'), b.acquire('token'), b.acquire('token')];
     await queueLengthIs(4);
-    // The head stays at its place, so that no waiter is served before all have joined.
+    // The head stays in its position, so that no waiter is served before all have joined.
     const lose = `redis.call('FLUSHALL') redis.call('HSET', KEYS[2], 'ghost', ARGV[2]) return redis.call('RPUSH', KEYS[1], ARGV[1])`;
     expect(stage.cli('EVAL', lose, '2', QUEUE, ALIVE, GHOST, `${Date.now()} u`)).toBe('1');
     await queueLengthIs(4);
@@ -207,12 +207,12 @@ describe.skipIf(redisServer() === undefined).each([
       return limiter({ name: 'api', limit, backend, clock: withoutHeartbeats });
     });
     stage.limiters.push(a, b);
-    await b.acquire('another'); // subscribed from here on
+    await b.acquire('another'); // subscribed now
     const unused = await a.acquire('token');
     const waiting = b.acquire('token');
     await vi.waitFor(() => expect(stage.cli('LLEN', 'sluice:{api:token}:bucket:queue')).toBe('1'));
     if (unused.verdict === 'allow') unused.settle({ outcome: 'ignored' });
-    expect((await waiting).verdict).toBe('allow'); // or it waits for ever
+    expect((await waiting).verdict).toBe('allow'); // a failure would wait for ever
   });
 
   test('an unused queue expires in Redis', async () => {
@@ -239,7 +239,7 @@ describe.skipIf(redisServer() === undefined)('fair queue by ioredis with a key p
     const api = limiter({ name: 'api', limit, backend, clock: withoutHeartbeats });
     try {
       await api.acquire('token');
-      await Promise.all(Array.from({ length: 10 }, () => api.acquire('token'))); // or it waits for ever
+      await Promise.all(Array.from({ length: 10 }, () => api.acquire('token'))); // a failure would wait for ever
     } finally {
       await api.close();
       disconnect();
@@ -249,7 +249,7 @@ describe.skipIf(redisServer() === undefined)('fair queue by ioredis with a key p
 });
 
 describe('fair queue: a waiter that left while its check was on the way', () => {
-  /** A queue whose commands are answered by hand. */
+  /** A queue whose commands the test answers. */
   function stage() {
     const sent: { text: string; answer: (value: string | number) => void }[] = [];
     const send = (_key: string, command: CommandText): Promise<TimedReply> =>

@@ -1,24 +1,24 @@
 /**
- * Fair queue: one queue for the whole fleet, kept by Redis: first come first served, or fair between flows.
+ * Fair queue: one queue for the whole fleet in Redis, first come first served or fair between flows.
  *
  *     join ──▶ queued ──▶ is first: gets the ms until its turn ──▶ requests ──▶ granted, due in some ms ──▶ starts
  *                │                                                   │
  *                ├── granted by the request of the first waiter ◀────┤
  *                └── deadline, abort: leaves                         └──▶ the next waiter gets its turn ──▶ …
  *
- * Without it each process has its own queue, and which process is served first is random. A waiter requests before its
- * permit opens, by the time that messages take. Each request and each heartbeat also grants the permits that open soon to the
- * waiters at the front, by message, so neither a long round trip nor a slow process costs permits. Where calls in flight
- * are counted, a settled call wakes the first waiter.
+ * Without it each process has its own queue, and the order between processes is random. A waiter requests before its
+ * permit opens, by the delay of messages. Each request and each heartbeat also grants the permits that open soon to the
+ * waiters at the front, by message, so neither a long round trip nor a slow process loses permits. Where calls in
+ * flight are counted, a settled call wakes the first waiter.
  *
- * How soon is "soon"? A permit is lost if the request that grants it arrives after it opened. So this process measures how
- * late its requests arrive, round trip and late timers included, and requests that much earlier.
+ * "Soon" is measured. A permit is lost if the request that grants it arrives after it has opened. So this process
+ * measures the lateness of its requests, including round trips and late timers, and requests that much earlier.
  *
- * Messages may be lost, so each process sends heartbeats, which also return the first waiter. Redis sets a first waiter
- * aside whose process has sent none for a while. The heartbeat also finds a queue that Redis has lost, waiters whose permit
- * was lost on the way (both join again), and queue entries without a waiter.
+ * Messages may be lost, so each process sends heartbeats, whose replies name the first waiter. Redis sets a first
+ * waiter aside if its process sends none for some time. Heartbeats also detect a queue that Redis has lost, waiters
+ * whose permit was lost on the way (both join again), and queue entries without a waiter.
  *
- * With the order fair, a waiter that joins may become the first. The waiter that was first then gets its turn again later.
+ * With the order `fair`, a joining waiter may become the first. The previous first waiter gets its turn again later.
  *
  * While Redis is unavailable, the fallback decides; waiters it refuses stay queued.
  */
@@ -45,16 +45,16 @@ import type { UnsentCommands } from './unsent-commands.ts';
 
 export const HEARTBEAT_MS: Millis = PROCESS_TIMEOUT_MS / 3;
 
-/** Timers are late by one or two milliseconds, in a busy process by many more. */
+/** Timers are late by 1 to 2 ms, in a busy process by many more. */
 const TIMER_LATENESS_MS: Millis = 25;
 
-/** How long a late request is remembered: after this time half of its lateness counts. */
+/** Half-life of the lateness of a request. */
 const LATENESS_HALF_LIFE_MS: Millis = 10_000;
 
 /** The longest time that a permit is granted before it opens. */
 const MAX_AHEAD_MS: Millis = 1000;
 
-/** A refusal names the rule that the first waiter waits for. */
+/** A refusal that names the rule for which the first waiter waits. */
 const refusalIn = (
   { rule, fromFallback = false }: Partial<KeyQueue> = {},
   reason: 'too-long' | 'queue-full',
@@ -66,15 +66,15 @@ const refusalIn = (
   ...(fromFallback && { fromFallback }),
 });
 
-/** No call has this flow: it takes the place of the longest one. */
+/** A flow without calls: it displaces a waiter of the longest flow. */
 const NO_FLOW: Flow = { ...DEFAULT_FLOW, tenant: '' };
 
-/** What a message says: the waiter is first, has a permit, or gets none before its deadline. */
+/** A message: the waiter is first, has a permit, or gets none before its deadline. */
 interface Announcement {
   readonly kind: 'turn' | 'permit' | 'late';
-  /** From `at` until the permit opens or is due. */
+  /** Time from `at` until the permit opens or is due. */
   readonly ms: Millis;
-  /** On Redis's clock. */
+  /** Time of the message on Redis's clock. */
   readonly at: Millis;
 }
 
@@ -83,13 +83,13 @@ interface QueuedWaiter extends Waiter<FairWaitResult> {
   readonly cost: number;
   readonly queue: KeyQueue;
   readonly flow: Flow | undefined;
-  /** Whether its request is on the way. */
+  /** Whether its request is in flight. */
   isRequesting: boolean;
   /** Whether it has a permit that is not due yet. */
   isGranted: boolean;
-  /** By a message, while a request was on the way. */
+  /** A message that arrived while a request was in flight. */
   announced: Announcement | undefined;
-  /** When its permit opens, on Redis's clock, if it has been told. */
+  /** When its permit opens, on Redis's clock, if known. */
   opensAt: Millis | undefined;
   cancelTimer: (() => void) | undefined;
 }
@@ -97,11 +97,11 @@ interface QueuedWaiter extends Waiter<FairWaitResult> {
 interface KeyQueue {
   readonly key: string;
   readonly waiters: Set<QueuedWaiter>;
-  /** With the order fair. */
+  /** Set for the order `fair`. */
   readonly flows: FlowGroups<QueuedWaiter> | undefined;
-  /** Of the Redis node that has the key. */
+  /** Offset of the clock of the Redis node that has the key. */
   readonly clockOffset: ClockOffset;
-  /** Of several rules: the one that the first waiter waits for, as of the last reply. */
+  /** The rule for which the first waiter waits, from the last reply, in a limit with several rules. */
   rule: string | undefined;
   /** Whether `onUnavailable` made the last decision. */
   fromFallback: boolean;
@@ -112,7 +112,7 @@ export type SendCommand = (key: string, command: CommandText) => Promise<TimedRe
 export interface FairQueueOptions {
   readonly send: SendCommand;
   readonly rtt: Pick<RttEstimator, 'meanMs' | 'upperBoundMs'>;
-  /** NaN before the first reply. */
+  /** Converts to Redis's clock; NaN before the first reply. */
   readonly toRedisTime: (key: string, at: Millis) => Millis;
   readonly unsent: UnsentCommands;
   readonly clock: Clock;
@@ -120,19 +120,19 @@ export interface FairQueueOptions {
   readonly subscriber: Subscriber;
   readonly maxWaiters: number;
   readonly keepAlive: boolean;
-  /** Default fifo. */
+  /** The order. Default `fifo`. */
   readonly order?: FleetOrder | undefined;
   /** Whether Redis grants permits before they open. */
   readonly grantsAhead: boolean;
   /** Decides while Redis is unavailable. */
   readonly fallback: Pick<Fallback, 'check' | 'observe'>;
-  /** What a refusal may name, by the number in its reply. */
+  /** Names of rules, by the number in a refusal. */
   readonly ruleNames?: readonly string[] | undefined;
-  /** Records the lease of a call in flight, where these are counted. */
+  /** Records the lease of a call, where calls in flight are counted. */
   readonly trackLease?: ((id: string, lease: GrantedLease) => void) | undefined;
 }
 
-/** What a reply says of a permit; a message says nothing of it. */
+/** Details of a permit that only a reply contains, not a message. */
 type GrantDetails = Pick<GrantedLease, 'sentAt' | 'token'> & {
   readonly remaining?: number | undefined;
 };
@@ -141,11 +141,11 @@ type GrantDetails = Pick<GrantedLease, 'sentAt' | 'token'> & {
 export interface GrantedLease {
   readonly key: string;
   readonly cost: number;
-  /** When the request was sent that Redis granted; undefined if the fallback granted it. */
+  /** Send time of the request that Redis granted; undefined if the fallback granted it. */
   readonly sentAt?: Millis | undefined;
   /** The fencing token, from Redis. */
   readonly token?: number | undefined;
-  /** False if Redis cannot know of it. Default true. */
+  /** False if Redis cannot know the lease. Default true. */
   readonly wasSent?: boolean;
 }
 
@@ -158,7 +158,7 @@ export class FairQueue {
   readonly #waiters: WaiterSet<FairWaitResult, QueuedWaiter>;
   readonly #longest = new LongestQueue<KeyQueue>();
   readonly #pending = new PendingSet();
-  /** How late a request arrived, and when. */
+  /** Lateness of a request, and the time of its measurement. */
   #latest = { ms: 0, at: 0 };
   #lastWaiterNumber = 0;
   #cancelHeartbeat: (() => void) | undefined;
@@ -181,7 +181,7 @@ export class FairQueue {
     return this.#waiters.size;
   }
 
-  /** Waits for a permit; rejects only if the signal aborts. */
+  /** Waits for a permit. Rejects only if the signal aborts. */
   async acquire(key: string, cost: number, limits: FairWaitLimits): Promise<FairWaitResult> {
     const { signal, maxWaitMs, flow } = limits;
     signal?.throwIfAborted();
@@ -219,30 +219,30 @@ export class FairQueue {
     });
   }
 
-  /** `-` for none, or while Redis's clock is unknown. */
+  /** The deadline on Redis's clock; `-` for none, or while that clock is unknown. */
   #redisDeadline(key: string, deadline: Millis): string {
     const { toRedisTime, rtt } = this.#options;
-    const at = toRedisTime(key, deadline) - rtt.meanMs; // it is too late by a round trip at most
+    const at = toRedisTime(key, deadline) - rtt.meanMs; // at most one round trip too late
     return Number.isFinite(at) ? String(Math.floor(at)) : '-';
   }
 
-  /** Refuses all waiters at once; resolves when none of this process is left in Redis's queue. */
+  /** Refuses all waiters at once. Resolves when Redis's queue has none of this process. */
   async close(): Promise<void> {
     this.#waiters.close(CLOSED_REFUSAL);
     this.#cancelHeartbeat?.();
     this.#cancelHeartbeat = undefined;
-    await this.#pending.drained(); // a permit granted now is given back
+    await this.#pending.drained(); // permits granted meanwhile are given back
     await this.#options.subscriber.stop();
   }
 
-  /** Sends a heartbeat at once, for this key or for all: Redis is available again, or a call of this process settled. */
+  /** Sends a heartbeat now, for one key or all: Redis is available again, or a call of this process has settled. */
   pollNow(key?: string): void {
     for (const queue of this.#queues.values()) {
       if (key === undefined || queue.key === key) this.#sendHeartbeat(queue);
     }
   }
 
-  /** Frees a place in a full queue for a key, or a flow of it, with few waiters; false if none has more. */
+  /** Frees a slot in a full queue for a key or flow with few waiters; false if no other has more. */
   #refuseLastOfLongest(key: string, flow: Flow | undefined): boolean {
     const queue = this.#queues.get(key);
     const longest = this.#longest.findLongerThan(queue?.waiters.size ?? 0, this.#queues.values());
@@ -273,7 +273,7 @@ export class FairQueue {
     if (queue.waiters.size === 0) this.#queues.delete(queue.key);
   }
 
-  /** Subscribes to messages. No waiter depends on it: the heartbeat makes up for lost messages. */
+  /** Subscribes to messages. No waiter depends on it: the heartbeat compensates for lost messages. */
   #subscribe(): void {
     if (this.#isSubscribed) return;
     this.#isSubscribed = true;
@@ -307,8 +307,8 @@ export class FairQueue {
   }
 
   /**
-   * How long before it opens a permit is granted. A message and the request that follows it take a round trip; another
-   * one is slack, or what requests were late by.
+   * Time before its opening at which a permit is granted. A message and the following request take a round trip; a
+   * second one is a margin, or the measured lateness of requests.
    */
   get #aheadMs(): Millis {
     const { grantsAhead, rtt, clock } = this.#options;
@@ -320,7 +320,7 @@ export class FairQueue {
     return Math.min(MAX_AHEAD_MS, leastMs + TIMER_LATENESS_MS);
   }
 
-  /** A request of the first waiter should arrive `aheadMs` before its permit opens. */
+  /** Measures lateness: a request of the first waiter should arrive `aheadMs` before its permit opens. */
   #observeLateness(lateMs: Millis): void {
     const { clock } = this.#options;
     const { ms, at } = this.#latest;
@@ -329,7 +329,7 @@ export class FairQueue {
     if (lateMs > decayedMs) this.#latest = { ms: Math.min(lateMs, MAX_AHEAD_MS), at: now };
   }
 
-  /** The waiter is first, and its permit opens `ms` after `at`. */
+  /** The waiter is first, and its permit opens `ms` after `at`: schedules its request. */
   #scheduleTurn(waiter: QueuedWaiter, ms: Millis, at: Millis): void {
     if (!waiter.isWaiting || waiter.isRequesting || waiter.isGranted) return;
     waiter.opensAt = at + ms;
@@ -367,7 +367,7 @@ export class FairQueue {
       waiter.queue.clockOffset.observe({ from: at, to: at }, sentAt, clock.now());
       waiter.isRequesting = false;
       if (waiter.isWaiting) this.#onReply(waiter, value, at, sentAt);
-      else this.#leaveQueue(waiter); // a request that was sent again may have arrived after the leave command
+      else this.#leaveQueue(waiter); // a repeated request may have arrived after the leave command
     } catch {
       waiter.isRequesting = false;
       this.#tryFallback(waiter);
@@ -390,16 +390,16 @@ export class FairQueue {
       const remaining = decision.verdict === 'allow' ? decision.remaining : undefined;
       this.#onGrant(waiter, dueInMs, at + dueInMs, { sentAt, token, remaining });
     } else if (announced && announced.at >= at) {
-      this.#onMessage(waiter, announced); // it is later than the reply, or of the same call
+      this.#onMessage(waiter, announced); // newer than the reply, or from its call
     } else if (reply?.decision.verdict === 'deny' && !isDeniedUntilSettle(reply.decision)) {
       const { retryAfterMs } = reply.decision;
       if (retryAfterMs === NEVER)
         this.#waiters.resolve(waiter, { ...reply.decision, reason: 'never' });
-      else this.#scheduleTurn(waiter, retryAfterMs, at); // it is first, and requested too early
-    } // else a message announces its turn
+      else this.#scheduleTurn(waiter, retryAfterMs, at); // the waiter is first and has requested too early
+    } // otherwise a message announces its turn
   }
 
-  /** The permit may not be due yet. It is used when Redis's clock surely shows its instant, and not before. */
+  /** The permit may not be due yet. It is used when Redis's clock has certainly reached its instant, not earlier. */
   #onGrant(waiter: QueuedWaiter, dueInMs: Millis, dueAt: Millis, grant: GrantDetails = {}): void {
     if (!waiter.isWaiting || waiter.isGranted) return;
     waiter.isGranted = true;
@@ -415,7 +415,7 @@ export class FairQueue {
     } else this.#admit(waiter, dueAt, false, grant);
   }
 
-  /** Redis is unavailable. True if the next waiter may try too; else this one stays queued and tries again. */
+  /** Redis is unavailable: the fallback decides. Returns false if this waiter stays queued and retries. */
   #tryFallback(waiter: QueuedWaiter): boolean {
     if (!waiter.isWaiting || waiter.isRequesting || waiter.isGranted) return true;
     const { fallback, clock } = this.#options;
@@ -447,13 +447,13 @@ export class FairQueue {
     this.#waiters.resolve(waiter, { ...grant, ...leaseId });
   }
 
-  /** Leaves Redis's queue, and gives back a permit that was granted meanwhile. */
+  /** Leaves Redis's queue and gives back a permit that was granted meanwhile. */
   #leaveQueue({ id, queue }: Pick<QueuedWaiter, 'id' | 'queue'>, mode = ''): void {
     const { unsent, clock } = this.#options;
     this.#pending.add(unsent.send(queue.key, `x${id}${mode}`, clock.now() + QUEUE_TTL_MS));
   }
 
-  /** While calls wait: shows that this process is alive, and reads the first waiter. */
+  /** Sends heartbeats while calls wait: they show that this process is alive, and read the first waiter. */
   #scheduleHeartbeat(): void {
     if (this.#cancelHeartbeat) return;
     const { clock, keepAlive } = this.#options;
@@ -473,7 +473,7 @@ export class FairQueue {
       const { value, at } = await this.#send(queue, heartbeat);
       queue.fromFallback = false;
       if (value === '-') {
-        for (const waiter of waiters) this.#requestPermit(waiter); // join again: a waiter still queued there keeps its place
+        for (const waiter of waiters) this.#requestPermit(waiter); // joins again: a waiter that is still queued there keeps its position
         return;
       }
       const [first, text, rule] = String(value).split(' ');
@@ -491,17 +491,17 @@ export class FairQueue {
   }
 }
 
-/** True if the limit opens when a call settles: a message announces it. */
+/** True if the limit opens when a call settles, which a message announces. */
 const isDeniedUntilSettle = (decision: Decision): boolean =>
   decision.verdict === 'deny' && decision.retryAfterMs === WHEN_SETTLED;
 
-/** A waiter that Redis must have in its queue; one whose request is on the way may have been granted. */
+/** The id of a waiter that must be in Redis's queue; a waiter with a request in flight may have been granted. */
 function queuedWaiterId({ waiters }: KeyQueue): string {
   for (const { id, isRequesting, isGranted } of waiters) if (!isRequesting && !isGranted) return id;
   return '';
 }
 
-/** The end of a request with the order fair: names without spaces, slashes and lone surrogates. */
+/** The end of a request with the order `fair`: names without spaces, slashes and lone surrogates. */
 function encodeFlow({ tenant, flow, tenantWeight, flowWeight } = DEFAULT_FLOW): string {
   const names = [tenant, flow].map((name) => encodeURIComponent(Buffer.from(name).toString()));
   return ` ${names.join('/')} ${tenantWeight} ${flowWeight}`;

@@ -351,7 +351,7 @@ describe.skipIf(redisServer() === undefined)('all of limits in Redis', () => {
     cancel(key: string, id: string): Promise<void>;
   }
 
-  /** Limits that only get fuller during a test, so that a refusal once is a refusal for good. */
+  /** Limits that only fill up during a test, so that a refused call is always refused. */
   const LIMITS: readonly Limit[] = [
     fixed(7),
     fixed(20),
@@ -368,7 +368,7 @@ describe.skipIf(redisServer() === undefined)('all of limits in Redis', () => {
       const pick = (count: number) => Math.floor(random() * count);
       const limits = LIMITS.filter(() => random() < 0.7);
       const chosen = limits.length > 1 ? limits : LIMITS.slice(0, 2);
-      // Keys and costs of a part are functions of the call's: its own, shared by two, or one for all.
+      // Keys and costs of a part are functions of the call's: separate, shared by two parts, or one for all.
       const parts = chosen.map((limit, n) => ({
         limit,
         name: `limit-${n}`,
@@ -394,7 +394,7 @@ describe.skipIf(redisServer() === undefined)('all of limits in Redis', () => {
         await Promise.all(asked);
       }
 
-      // The oracle is the rule itself, in this process, with the admitted calls at their instants on Redis's clock.
+      // The oracle is the rule in this process, with the admitted calls at their instants on Redis's clock.
       const states = new Map<string, Float64Array>();
       const policies = parts.map(({ limit }) => createPolicy(limit, random));
       const check = (n: number, key: string, cost: number, at: number, isPeek: boolean) => {

@@ -1,55 +1,54 @@
 /**
- * A joint check in one script call: limits of one Redis, whatever their rules, keys and costs.
+ * A joint check in one script call: limits on one Redis with any rules, keys and costs.
  *
- * A limit is one part, or two if it counts calls in flight beside other rules (`combined.ts`). The parts must be on one
- * node: any keys of a single server, or keys of one slot of a cluster. Else there is no such call, and the limiter charges
- * in two steps (`limiter/remote-charge.ts`). The call travels in the batch of the first part.
+ * A limit is one part, or two if it counts calls in flight besides other rules (`combined.ts`). The parts must be on
+ * one node: any keys of a single server, or keys of one cluster slot. Otherwise there is no such call, and the limiter
+ * charges in two steps (`limiter/remote-charge.ts`). The call is sent in the batch of the first part.
  */
 
 import type { JointDecision, JointPartRequest, RemoteDecision } from '../remote-backend.ts';
 import type { RedisContext } from './context.ts';
 import { slotOf } from './slot.ts';
 
-/** One part of a joint check, of the backend that decides it. */
+/** One part of a joint check, and the backend that decides it. */
 export interface JointPart {
   readonly context: RedisContext;
   readonly redisKey: string;
-  /** `<cost> <lease> <rules>` of `lua-joint.ts`. */
+  /** `<cost> <lease> <rules>`, as in `lua-joint.ts`. */
   readonly text: string;
   /** Reads the reply, granted or refused. */
   read(reply: string, at: number): RemoteDecision;
-  /** What the fallback decides without a reply. */
+  /** The decision of the fallback without a reply. */
   undecided(error: unknown): RemoteDecision;
-  /** Takes back what `undecided` granted. */
+  /** Undoes a grant of `undecided`. */
   undo(granted: RemoteDecision): void;
-  /** Tells the backend of a call that it must wait for before it closes. */
+  /** Tells the backend about a call that it must await before it closes. */
   track?(call: Promise<unknown>): void;
 }
 
 /** A call on one limit: its parts, and the decision of all of them. */
 export interface JointCall {
   readonly parts: readonly JointPart[];
-  /** Of parts that were all granted, or of which one refused: then undefined for those that would allow. */
+  /** Joins the decisions of the parts: all granted; or, after a refusal, undefined for parts that would allow. */
   join(decisions: readonly (RemoteDecision | undefined)[]): RemoteDecision | undefined;
 }
 
 /** A backend of this folder. */
 export interface JointMember {
-  /** `isWaiting`: the call waits on if it is refused. */
+  /** `isWaiting`: a refused call continues to wait. */
   jointCall(key: string, cost: number, isWaiting: boolean): JointCall;
 }
 
 const isMember = (backend: object): backend is JointMember => 'jointCall' in backend;
 
-/** Of a limit with one part. */
 export const singlePart = (part: JointPart): JointCall => ({
   parts: [part],
   join: ([decision]) => decision,
 });
 
 /**
- * What a refusal does: `n` it is final, `q` the call waits on and no lock-out counts it. With `a` a slot may be reserved,
- * of one limit only.
+ * Effect of a refusal: `n` is final; `q`: the call continues to wait and no lock-out counts it. With `a` a slot may be
+ * reserved, for one limit only.
  */
 export type JointMode = 'n' | 'q' | 'a';
 
@@ -73,7 +72,7 @@ export function chargeTogether(
   return charged;
 }
 
-/** The decision of each call, from those of its parts. */
+/** Joins the decisions of each call's parts. */
 function joinDecisions(calls: readonly JointCall[], decided: JointDecision): JointDecision {
   let from = 0;
   const decisions = calls.map(({ parts, join }) => {
@@ -109,7 +108,7 @@ async function charge(parts: readonly JointPart[], mode: JointMode): Promise<Joi
   }
 }
 
-/** Each part's fallback decides; if one refuses, the others take back what they granted. */
+/** Each part's fallback decides; if one refuses, the grants of the others are undone. */
 function decideUnavailable(parts: readonly JointPart[], error: unknown): JointDecision {
   const decisions = parts.map((part) => part.undecided(error));
   const isDenied = ({ decision }: RemoteDecision): boolean => decision.verdict === 'deny';

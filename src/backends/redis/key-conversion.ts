@@ -1,21 +1,21 @@
 /**
- * Converts the keys of a limit in Redis when the limit gets other numbers: what was spent stays spent.
+ * Converts the keys of a limit in Redis when the limit gets other numbers: spent tokens stay spent.
  *
  *     SCAN ──▶ read a page of states ──▶ convert each here, as of Redis's time ──▶ write, if the state is unchanged
  *
- * A state that a check has changed meanwhile is read again. The expiry of a key follows from its rule, so it is written
- * anew as well: a key that a faster rule would have refilled must not vanish under a slower one.
+ * A state that a check has changed meanwhile is read again. A key's expiry depends on its rule, so it is also
+ * rewritten: a key that a faster rule would have refilled must not disappear under a slower one.
  *
- * Several processes change the same limit, each when its turn in a deployment comes. The first one converts the keys and
- * leaves a marker; for the others they are converted. While it converts, the marker says so, and others wait.
+ * Several processes change the limit, each at its turn in a deployment. The first one converts the keys and leaves a
+ * marker, so the others convert nothing. During the conversion the marker shows it, and others wait.
  *
  *     begun <id of the change> <process> <time of its last page> <change>      done <change>
  *
- * If that process dies, another one goes on with the same id. Each converted key has the id beside it, in the same write,
- * so no key is converted twice. A process with yet another change converts all keys again, from its own old rule.
+ * If that process dies, another one continues with that id. Each converted key stores the id, in the same write, so no
+ * key is converted twice. A process with a different change converts all keys again, from its own old rule.
  *
- * A window with other steps has other keys, because a process that has not changed yet cannot read its counts. Its keys
- * are copied. Until all processes have changed, both windows count, each for the processes that have it.
+ * A window with other steps uses other keys, because a process that has not changed yet cannot read its counts. Its
+ * keys are copied. Until all processes have changed, both windows count, each for the processes that use it.
  */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
@@ -32,14 +32,14 @@ const MARKER_TTL_MS: Millis = 3_600_000;
 /** Attempts for a key that checks keep changing; each of them wrote it by the rule of its process. */
 const MAX_ATTEMPTS = 8;
 
-/** How long after its last page of keys a process that converts is taken for dead. */
+/** How long after its last page of keys a converting process is considered dead. */
 const STALE_MS: Millis = 15_000;
 
-/** How often a process looks whether another one has converted the keys, and for how long at most. */
+/** Interval of the check whether another process has converted the keys, and the longest wait for it. */
 const POLL_MS: Millis = 100;
 const MAX_WAIT_MS: Millis = 600_000;
 
-/** Begins, or goes on: `new` and the id of the change. `known`: the change is done. `busy`: another process converts keys. */
+/** Starts or continues: `new` and the id of the change; `known`: it is done; `busy`: another process converts keys. */
 const BEGIN_LUA = `
 local change, id, process, ttl = unpack(ARGV)
 local text = redis.call('GET', KEYS[1]) or ''
@@ -64,7 +64,7 @@ export interface LimitKeys {
   readonly pattern: string;
   /** The name of the key that holds the last change. */
   readonly markerKey: string;
-  /** The new name of a key, where the new rule has other names. */
+  /** Returns the new name of a key, if the new rule uses other names. */
   readonly rename: ((key: string) => string) | undefined;
 }
 
@@ -81,11 +81,10 @@ export interface ConversionScripts {
 
 export interface ConversionTiming {
   readonly clock: Clock;
-  /** The longest time of each call. */
   readonly deadlineMs: Millis;
 }
 
-/** Rejects if Redis does not answer. */
+/** Converts all keys of a limit. Rejects if Redis does not reply. */
 export async function convertKeys(
   { connection, pattern, markerKey, rename }: LimitKeys,
   scripts: ConversionScripts,
@@ -114,7 +113,7 @@ export async function convertKeys(
     for await (const keys of connection.scan(pattern, (call) => calls.run(call))) {
       await Promise.all(keys.map(convertOne));
       const [now] = await begin();
-      if (now === 'known') return; // another process took this one for dead, and was faster
+      if (now === 'known') return; // another process considered this one dead and was faster
       if (now !== 'new') throw new UnavailableError('Redis', 'it was too slow');
     }
   } finally {
@@ -125,7 +124,7 @@ export async function convertKeys(
   await calls.run(connection.run(FINISH_LUA, [markerKey], done));
 }
 
-/** Waits while another process converts keys; a process that has died stops to be in the way. */
+/** Waits while another process converts keys, up to the time at which it is considered dead. */
 async function untilFree(
   begin: () => Promise<readonly unknown[]>,
   clock: Clock,
@@ -169,7 +168,7 @@ async function convertKey(
   }
 }
 
-/** Where both keys exist, the one that allows less is kept: what was counted in the other is part of it, or was separate. */
+/** Copies a key. Where both keys exist, the one that allows less is kept. */
 async function copyKey(
   [reader, key]: readonly [ScriptBatcher, string],
   [writer, newKey]: readonly [ScriptBatcher, string],

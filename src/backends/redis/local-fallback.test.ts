@@ -15,7 +15,7 @@ import { type RedisOptions, redis } from './options.ts';
 describe.skipIf(redisServer() === undefined)('local fallback', () => {
   const fixture = redisFixture(nodeRedis);
 
-  /** The same limit in two processes. */
+  /** One limit in two processes. */
   const pairOf = (limit: Limit, options: RedisOptions = {}): RemoteLimiter[] =>
     [fixture.firstClient, fixture.secondClient].map(({ client }) => {
       const backend = redis(client, {
@@ -39,7 +39,7 @@ describe.skipIf(redisServer() === undefined)('local fallback', () => {
     await vi.waitFor(() => expect(areBack()).toBe(true));
   }
 
-  /** Checks until one is refused, in turns. */
+  /** Checks in turns until one is refused. */
   async function grantsOf(apis: readonly RemoteLimiter[]): Promise<number> {
     let granted = 0;
     for (const api of apis) {
@@ -143,7 +143,7 @@ describe.skipIf(redisServer() === undefined)('local fallback', () => {
     expect(await check()).toBe('allow'); // of the next second
   });
 
-  /** Attempts at one process, each reported as a failure, until one is refused. */
+  /** Attempts in one process, each reported as a failure, until one is refused. */
   async function guessesOf(api: RemoteLimiter): Promise<number> {
     for (let guesses = 0; guesses < 20; guesses++) {
       const attempt = await api.tryAcquire('key');
@@ -185,7 +185,7 @@ describe.skipIf(redisServer() === undefined)('local fallback', () => {
     };
     await fail(first);
     await fail(first);
-    await fail(second); // it hears that two are left
+    await fail(second); // learns that two attempts are left
     await duringOutage([second], async () => expect(await guessesOf(second)).toBe(2));
     const isLocked = async () =>
       expect(await first.tryAcquire('key')).toMatchObject({ reason: 'locked' });
@@ -218,7 +218,7 @@ describe.skipIf(redisServer() === undefined)('local fallback', () => {
         if (permit instanceof Permit) held.push(permit);
       };
       for (let n = 0; n < most; n++) await acquire(pair[0]);
-      await acquire(pair[1]); // refused: all places are taken
+      await acquire(pair[1]); // refused: all slots are used
       await duringOutage(pair, async () => {
         for (let n = 0; n < 2 * most; n++) await acquire(pair[n % 2]);
         expect(held.length).toBe(most);

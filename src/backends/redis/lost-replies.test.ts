@@ -42,7 +42,7 @@ describe.skipIf(redisServer() === undefined).each([
       const first = await firstCall(api);
       fixture.service.resume();
       expect(first).toBe('deny');
-      // On a busy machine a check may miss its deadline: it takes nothing either.
+      // On a busy machine a check may miss its deadline; it takes nothing then, either.
       await vi.waitFor(async () => expect((await api.check('token')).verdict).toBe('allow'));
     },
   );
@@ -65,7 +65,7 @@ describe.skipIf(redisServer() === undefined).each([
     const waiting = api.acquire('token', 1, { wait: 7_200_000 });
     await vi.waitFor(() => expect(api.stats().isAvailable).toBe(false));
     fixture.service.resume();
-    expect(await waiting).toMatchObject({ verdict: 'allow' }); // or it waits for an hour
+    expect(await waiting).toMatchObject({ verdict: 'allow' }); // a failure would wait for an hour
   });
 
   test('giveBack: as the first call of a limiter, it is executed', async () => {
@@ -109,11 +109,11 @@ describe.skipIf(redisServer() === undefined)('ioredis with its default options',
     return api;
   }
 
-  /** Takes what there is, with a deadline that holds on a busy machine. */
+  /** Takes all tokens, with a deadline that holds on a busy machine. */
   const takeAll = (name: string): Promise<number> =>
     bucketNamed(name, { deadline: '2s' }).takeUpTo('x', 10);
 
-  /** An empty bucket, whose limiter knows the clock of Redis. */
+  /** Creates an empty bucket whose limiter knows Redis's clock. */
   async function emptied(options: RedisOptions): Promise<RemoteLimiter> {
     const api = bucketNamed(`limit-${++limitCount}`, options);
     expect(await takeAll(api.name)).toBe(10);
@@ -121,7 +121,7 @@ describe.skipIf(redisServer() === undefined)('ioredis with its default options',
     return api;
   }
 
-  /** Runs `act`, whose command with this text is executed twice, and returns how many tokens there are then. */
+  /** Runs `act`, whose command with this text is executed twice, and returns the number of tokens after that. */
   async function tokensAfterRepeat(
     api: RemoteLimiter,
     text: string,

@@ -1,6 +1,6 @@
 /**
- * The check of a token bucket as one flat script: the arithmetic of `lua-rules.ts` without its functions, whose creation
- * in every call takes Redis as long as running them. It is about twice as fast.
+ * The check of a token bucket as a flat script: the arithmetic of `lua-rules.ts` without functions. Creating them in
+ * every call takes Redis as long as running them, so this script is about twice as fast.
  */
 
 import type { RuleSpec } from '../../policies/policy.ts';

@@ -1,11 +1,11 @@
 /**
  * The orders of a fair queue in Lua: first come first served, or fair between flows.
  *
- * Both define the same functions for `lua-fair-queue.ts`: `headOf`, `join`, `joinFirst`, `serve` (the head has its permit),
- * `leave`, `isQueued`, `flowOf` and `queueKeysOf`. `join` returns true if the waiter may have become the head of a queue with waiters.
+ * Both orders define these functions for `lua-fair-queue.ts`: `headOf`, `join`, `joinFirst`, `serve` (the head has its
+ * permit), `leave`, `isQueued`, `flowOf` and `queueKeysOf`. `join` returns true if it may have replaced the head.
  *
- * The order `fair` is the rule of `limiter/fair-wait-queue.ts`, where it is explained. A flow is `tenant/flow`, encoded
- * without spaces and slashes, followed by the weights of both:
+ * The order `fair` implements the rule of `limiter/fair-wait-queue.ts`. A flow is `tenant/flow`, encoded without spaces
+ * and slashes, followed by the weights of both:
  *
  *     :fair:waiters   sorted by name    <tenant>/<flow> <number> <id> <tenant weight> <flow weight>
  *     :fair:ids       hash              id ─▶ its entry in :fair:waiters
@@ -14,13 +14,13 @@
  *     :fair:tags      hash              s <tenant>/<flow> ─▶ start tag · v, v <tenant> ─▶ virtual time of a level
  *                                       n, n <tenant> ─▶ members of a level that have waiters
  *
- * All of them are dropped with the last waiter. A permit that is given back is not taken off the tags.
+ * All of them are deleted with the last waiter. A permit that is given back does not reduce the tags.
  */
 
-/** Members of a level beyond which those without waiters are dropped at once, as in `limiter/fair-wait-queue.ts`. */
+/** The most members of a level, as in `limiter/fair-wait-queue.ts`: beyond it, members without waiters are dropped. */
 const MAX_FLOWS = 1024;
 
-/** Which waiter of the fleet is next. */
+/** Determines the next waiter of the fleet. */
 export type FleetOrder = 'fifo' | 'fair';
 
 const FIFO_LUA = `

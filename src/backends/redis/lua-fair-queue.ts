@@ -1,5 +1,5 @@
 /**
- * The fair queue in Lua: one queue in Redis for all processes, beside the commands of the script around it.
+ * The fair queue in Lua: one queue in Redis for all processes, besides the commands of the surrounding script.
  *
  *     command                   reply
  *     f<id> <cost> <ahead>      join the queue, or request a permit at the head of it: - for queued, or a refusal as a, or
@@ -19,44 +19,44 @@
  * A queue is the waiter ids in their order (`lua-fair-order.ts`), and the last heartbeat of each process. An id is
  * `process/number/deadline/cost`, with the deadline of its caller on Redis's clock. Whenever another waiter becomes the head, a message tells it its turn, so no waiter polls.
  *
- * Work-conserving: each f and b grants the permits that are open, and where the rule says when the next ones open, those
- * that open within <ahead>, to the waiters at the front. So no single process has to be on time:
+ * Work-conserving: each f and b grants the open permits to the waiters at the front. Where the rule knows when the next
+ * permits open, it also grants those that open within <ahead>. So no single process has to be on time:
  *
  *     request of a ──▶ a: now · b: in 10 ms · c: in 20 ms · d: "your turn in 30 ms" ──▶ request of d, or of any other ──▶ …
  *
- * A head is overtaken if its process has no connection that receives the message, or has sent nothing for a while. It is
- * set aside, and returns to the front with the next command of its process. Not every server counts who receives a
- * message (a cluster counts one node), and a new process subscribes while it waits. So heartbeats have the mark `u` until
- * a message to the process was counted.
+ * A head is overtaken if its process has no connection that receives the message, or has sent nothing for some time. It
+ * is set aside, and returns to the front with the next command of its process. Not every server counts the receivers of
+ * a message (a cluster counts one node), and a new process subscribes while it waits. So heartbeats have the mark `u`
+ * until a message to the process was counted.
  *
  * In a queue of callers with deadlines, most heads are close to theirs. A head whose permit would be due too late gets
- * none, else permits granted ahead would be lost with them.
+ * none; otherwise permits granted ahead would be lost with it.
  *
- * Permits are recorded for a while. A request that crossed its permit gets the same one. One that comes long after the
- * permit was due has not got it: the permit is given back, and the waiter is the head again.
+ * Permits are recorded for some time. A request that crossed its permit gets that permit. A request long after the due
+ * time has not received it: the permit is given back, and the waiter is the head again.
  *
- * The script around it defines `peek(key, cost)`, which returns what a check does, and `admit(key, id, cost, ahead)`, which
- * returns verdict, value, ms until it is due, fencing token and the number of the rule that refused;
- * `release(key, id)`, which gives a recorded permit back, or returns its instant too if later permits prevent that;
- * `record(key, id, dueAt)` and `grantOnItsWay(key, id)`. It calls `serveQueues()` at its end.
+ * The surrounding script defines `peek(key, cost)`, which returns the result of a check without charging, and
+ * `admit(key, id, cost, ahead)`, which returns verdict, value, ms until it is due, fencing token and the number of the
+ * refusing rule; `release(key, id)`, which gives a recorded permit back, or returns its instant too if later permits
+ * prevent that; `record(key, id, dueAt)` and `grantOnItsWay(key, id)`. It calls `serveQueues()` at its end.
  */
 
 import type { RuleSpec } from '../../policies/policy.ts';
 import { type FleetOrder, ORDER_LUA } from './lua-fair-order.ts';
 
-/** Waiters of a process that sends nothing for this long are overtaken. Heartbeats are sent three times as often. */
+/** A process that sends nothing for this long is overtaken. Heartbeats are sent three times as often. */
 export const PROCESS_TIMEOUT_MS = 1500;
 
-/** A permit whose message has not arrived this long after it was due was lost. */
+/** A permit is lost if its message has not arrived this long after its due time. */
 const MESSAGE_TIMEOUT_MS = 1000;
 
-/** How long after it was due a permit is recorded. */
+/** How long a permit is recorded after its due time. */
 const GRANT_MEMORY_MS = 3 * MESSAGE_TIMEOUT_MS;
 
-/** Redis drops a queue without heartbeats for this long. */
+/** Redis drops a queue without heartbeats after this time. */
 export const QUEUE_TTL_MS = 60_000;
 
-/** Permits granted to waiters at the front by one call: Redis does nothing else while it runs a script. */
+/** The most permits that one call grants to waiters at the front: Redis does nothing else while it runs a script. */
 const MAX_GRANTS = 256;
 
 /** Whether permits are granted before they open: by a spacing, which knows the instant, and by buckets, as debt. */
@@ -64,7 +64,7 @@ export const grantsAhead = (specs: readonly RuleSpec[]): boolean =>
   specs.every(({ kind, params }) => kind === 'bucket' && params[2] === Infinity) ||
   (specs.length === 1 && specs[0].kind === 'spacing');
 
-/** Reads an id. */
+/** Lua that reads a waiter id. */
 export const WAITER_LUA = `
 local TOO_LATE = 3
 local function costOf(id) return tonumber(match(id, '([^/]+)$')) end
@@ -269,7 +269,7 @@ QUEUE_COMMANDS.b = function(rest, key)
 end
 `;
 
-/** For limits that time opens. Recorded permits are a sorted set: id ─▶ due at. */
+/** Queue of limits that open with time. Recorded permits are a sorted set: id ─▶ due at. */
 export const timedFairQueueLua = (specs: readonly RuleSpec[], order: FleetOrder): string => `
 local GRANTS_AHEAD = ${grantsAhead(specs)}
 local function grantsKeyOf(key) return key .. ':grants' end

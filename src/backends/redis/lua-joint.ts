@@ -1,5 +1,5 @@
 /**
- * The script of joint checks: several limits, each with its own key, cost and rules, are all charged or none is.
+ * The script of joint checks: several limits, each with its own key, cost and rules, are all charged or none.
  *
  *     KEYS   the keys of all commands, as many for each command as it has parts
  *     ARGV   [time] and the commands, as in `lua-script.ts`
@@ -7,15 +7,15 @@
  *     command   j<mode><cost> <lease> <rules>;<cost> <lease> <rules>;…    one part for each key
  *     mode      n  now or not at all
  *               a  a slot may be reserved: w<ms> is granted. Of one limit only
- *               q  the call waits on if it is refused: no lock-out counts the refusal
+ *               q  a refused call continues to wait: no lock-out counts the refusal
  *     rules     <kind> <number> <number> …,<kind> <number> …    the last word of a quota is its time zone
  *     lease     the id of a lease, for a limit on calls in flight; else -, or + for rules of the same limit as the next part
  *     reply     1;<reply>;<reply>;…   granted: for each part the reply to a check, or of a lease <remaining> 0 <token>
  *               0;<reply>;ok;…        refused: the reply of a part that refuses, ok of one that would allow
  *
- * The rules travel with the command, so one script serves every combination of limits. A late call decides nothing. As in
- * `all` of one limit, a part that refuses keeps what it noted about the call, and the others are restored. A lock-out that
- * counts refusals counts those of its own limit, so of a lease beside it.
+ * The rules are part of the command, so one script serves every combination of limits. A late call decides nothing. As
+ * in `all` of one limit, a refusing part keeps its record of the call, and the others are restored. A lock-out that
+ * counts refusals counts those of its own limit, including those of a lease beside it.
  */
 
 import type { RuleSpec } from '../../policies/policy.ts';
@@ -25,13 +25,13 @@ import { allRulesLua } from './lua-rules.ts';
 import { ENCODE_REFUSAL_LUA, readLua, writeLua } from './lua-script.ts';
 import { LEASES_LUA } from './lua-semaphore.ts';
 
-/** The rules of a limit as a part of a command. */
+/** The rules of a limit as part of a command. */
 export const rulesText = (specs: readonly RuleSpec[] = []): string =>
   specs
     .map(({ kind, params, zone }) => [kind, ...params.map(numberText), ...zoneText(zone)].join(' '))
     .join(',');
 
-/** `@<start>:<offset>:<start>:<offset>…` */
+/** A time zone as `@<start>:<offset>:<start>:<offset>…`. */
 const zoneText = (zone: TimeZone | undefined): string[] =>
   zone ? [`@${zone.starts.map((start, n) => `${start}:${zone.offsets[n]}`).join(':')}`] : [];
 

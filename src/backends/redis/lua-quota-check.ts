@@ -1,4 +1,4 @@
-/** As `lua-bucket.ts`. All checks of a call have the same instant: the calendar is used at most once for a call. */
+/** The check of a quota as a flat script, like `lua-bucket.ts`. A call has one instant and at most one calendar look-up. */
 
 import type { RuleSpec } from '../../policies/policy.ts';
 import { CHECK_BEGIN_LUA } from './lua-check-begin.ts';

@@ -1,14 +1,14 @@
 /**
- * The rule quota in Lua: `policies/quota.ts` and `policies/calendar.ts`, for quotas that Redis decides.
+ * The rule `quota` in Lua: `policies/quota.ts` and `policies/calendar.ts`, for quotas that Redis decides.
  *
- * Redis chooses the period by its own clock. A client sends no boundary with a call: the script contains the calendar, with
- * the changes of its time zone. So the clock of a client cannot reset a period or make it longer. The calendar is used
+ * Redis determines the period by its own clock. A client sends no boundary with a call: the script contains the
+ * calendar with the changes of its time zone. So a client's clock cannot reset or extend a period. The calendar is used
  * only when a period begins: before that, a check compares the end in the key's state.
  */
 
 import type { TimeZone } from '../../policies/time-zone.ts';
 
-/** The end of the period that contains an instant. Its functions are created only when it is called. */
+/** Lua for the end of the period that contains an instant. Its functions are created only when it is called. */
 export const CALENDAR_LUA = `
 local function periodEnd(months, length, origin, day, changes, at)
   local floor, max, min = math.floor, math.max, math.min

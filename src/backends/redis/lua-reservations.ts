@@ -1,38 +1,38 @@
 /**
- * Reservations: charges of a key that expire by themselves unless they are confirmed.
+ * Reservations: charges of a key that expire unless they are confirmed.
  *
- * A check of several limits that live in different slots or servers takes two steps: it reserves in each of them, then it
- * confirms. A client that dies between the steps confirms nothing, and its units come back when the reservation expires,
- * on Redis's clock. Reservations stand behind the numbers of their key, so a key without one costs nothing more:
+ * A check of several limits in different slots or servers takes two steps: it reserves in each of them, then it
+ * confirms. If a client dies between the steps, its units are released when the reservation expires, on Redis's clock.
+ * Reservations follow the numbers of their key, so a key without one has no extra cost:
  *
  *     │ numbers of the rule │ id · expires at · cost · charged at │ … │ R │
  *
  *     command              reply
  *     v<id> <cost>         check without waiting, and reserve     as of `n`
- *     v<id> <cost> w       the same of a call that waits on       as of `w`
+ *     v<id> <cost> w       as v, for a call that waits     as of `w`
  *     k<id>                confirm: the charge stays              1, or 0 if it had expired
  *     u<id>                undo, before or after the confirmation 0
  *
- * All three may be sent twice. An expired reservation is returned as a call that is settled as ignored, at the instant of
- * its expiry, by the first command that reads the key. Redis remembers a confirmed one for as long as it may be undone.
+ * All three may be sent twice. The first command that reads the key settles an expired reservation as ignored, at the
+ * instant of its expiry. Redis remembers a confirmed reservation for as long as it may be undone.
  */
 
 import type { Millis } from '../../core/clock.ts';
 
-/** How long a reservation lasts: the bound on what a client that died leaves charged. */
+/** Lifetime of a reservation: the longest time that units stay charged for a dead client. */
 export const RESERVATION_TTL_MS: Millis = 5000;
 
-/** Reservations of one key; beyond that a call is refused until one is confirmed or expires. */
+/** The most reservations of one key; further calls are refused until one is confirmed or expires. */
 const MAX_RESERVATIONS = 256;
 
-/** What a script of checks alone replies for a key with reservations: the full script must decide. */
+/** The error of a check-only script for a key with reservations: the full script must decide. */
 export const RESERVED_ERROR = 'SLUICE_RESERVED';
 
-/** In a script of checks alone, after `packed` was read. Numbers have 8 bytes, so one more byte tells. */
+/** For check-only scripts, after `packed` was read. Numbers have 8 bytes, so one more byte marks reservations. */
 export const REFUSE_RESERVED_LUA = `
   if packed and #packed % 8 == 1 and string.sub(packed, -1) == 'R' then error('${RESERVED_ERROR}', 0) end`;
 
-/** Reads and writes them: `s` is the state of the key by `rule`, in `bytes` bytes. */
+/** Functions that read and write reservations: `s` is the state of the key by `rule`, in `bytes` bytes. */
 export const RESERVATIONS_LUA = `
 local function isReserved(packed, bytes)
   return packed and #packed > bytes and (#packed - bytes) % 32 == 1 and string.sub(packed, -1) == 'R'
@@ -61,7 +61,7 @@ local function packReservations(list)
 end
 `;
 
-/** Of the full script of a limit. */
+/** Reservation commands of a limit's full script. */
 export const RESERVATION_COMMANDS_LUA = `
 local function takeReservation(key, id)
   for n, one in ipairs(reservations[key] or {}) do

@@ -1,10 +1,10 @@
 /**
  * The rules of `policies/` in Lua, for limits that Redis decides.
  *
- * A limit shared through Redis must be decided atomically, so the rule runs where its state is. The state of a key is the
- * memory of the Float64Array in `policies/*.ts`: the same numbers in the same order, packed as doubles. A rule is the
- * same arithmetic in the same order. Tests hold both forms to that: the same random sequences must give the same
- * decisions and leave the same bytes.
+ * A limit shared through Redis must be decided atomically, so the rule runs where its state is. The state of a key is
+ * the memory of the Float64Array in `policies/*.ts`: equal numbers in equal order, packed as doubles. A rule has equal
+ * arithmetic in equal order. Tests verify both forms: equal random sequences must give equal decisions and leave equal
+ * bytes.
  *
  * A rule is a table of functions over a state `s` that begins at index `o + 1`:
  *
@@ -415,13 +415,13 @@ export const luaNumber = (value: number): string => {
   return value < 0 ? `(${value})` : String(value);
 };
 
-/** Sections of the rules above that a check does not need. For a bucket, `lua-bucket.ts` has a script of its own. */
+/** Sections of the rules above that a check does not need. A bucket has its own script: `lua-bucket.ts`. */
 const NON_CHECK_SECTIONS = /--\[\[not in check-only scripts\n([\s\S]*?)--\]\]\n/g;
 
 /** True if a check needs only a part of the rule. `all` also uses `available` and `deferTo`. */
 export const hasShortForm = (specs: readonly RuleSpec[]): boolean => specs.length === 1;
 
-/** Lua that defines `rule` from these specs. It runs with every call, so parts that are not needed are left out. */
+/** Lua that defines `rule` from these specs. It runs with every call, so unneeded parts are left out. */
 export function ruleLua(specs: readonly RuleSpec[], isCheckOnly: boolean): string {
   const kinds = [...new Set(specs.map(({ kind }) => kind))];
   const rules = specs.map(

@@ -1,4 +1,4 @@
-/** Holds the rules in Lua to those in TypeScript: the same random sequences, the same decisions, the same bytes. */
+/** Compares the rules in Lua with those in TypeScript: equal random sequences, decisions and bytes. */
 
 import fc from 'fast-check';
 import { createClient, RESP_TYPES } from 'redis';
@@ -24,7 +24,7 @@ type Step =
       readonly afterMs: number;
     }
   | {
-      /** Takes what is above a level, or credits up to it. */
+      /** Takes units above a level, or credits units up to it. */
       readonly op: 't' | 'g';
       readonly amount: number;
       readonly level: number;

@@ -1,12 +1,12 @@
 /**
- * The script: any number of commands in, as many replies out, in one round trip.
+ * The script of a limit: takes any number of commands and returns one reply each, in one round trip.
  *
  *     KEYS   the key of each command; a key may occur several times
  *     ARGV   [time] and the commands: one string for each key, or one for all of them
  *
  *     time   ''            Redis's clock
- *            by 17…        the same; past this instant the caller has timed out, and nothing is granted
- *            by 17… <id>   the same, of a call with this id
+ *            by 17…        Redis's clock; past this instant the caller has timed out, and nothing is granted
+ *            by 17… <id>   as above, for a call with this id
  *            17…           this instant, for tests
  *
  *     command                   reply
@@ -14,10 +14,10 @@
  *                                                        L<ms> locked by a lock-out
  *                                                        a refusal of several rules ends with #<number of the rule>
  *     n<cost>                   check without reserving
- *     w<cost>                   the same of a call that waits on if it is refused: no lock-out counts the refusal
+ *     w<cost>                   as n, for a call that continues to wait if it is refused: no lock-out counts the refusal
  *     i<a or n><ms> <cost> <id> check once for this id, which is remembered for <ms> if the call is allowed
  *     t<most>                   take up to <most>        how many
- *     t<most> <leave>           the same, but leave <leave>
+ *     t<most> <leave>           as t, but leave <leave>
  *     q<ahead> <cost> <cost> …  check a batch in order, up to the first refusal     <granted> <ms>,<ms>… <reply of the last>
  *                               the last granted permits may be due in <ms>, each at most <ahead>
  *     l                         read the state           <number> <number> …
@@ -33,13 +33,13 @@
  *
  * and the commands of `lua-reservations.ts`, and of `lua-fair-queue.ts` with a fair queue.
  *
- * The first reply is the time on Redis's clock, the only clock that counts; `late 17…` if the deadline had passed. Commands
- * without a decision (s, h, r, x, u) are executed even then. Numbers travel as strings of 17 digits, which lose nothing, and
- * states as packed doubles. A key's state is read once and written once for a call, and expires when it is removable.
+ * The first reply is the time on Redis's clock, the only clock that counts; `late 17…` if the deadline had passed.
+ * Commands without a decision (s, h, r, x, u) are executed even then. Numbers are exact strings of 17 digits, states
+ * are packed doubles. A key's state is read and written once per call, and expires when it is removable.
  *
- * A client may send a call again after a reconnect. Executed twice, s, h and g would count twice, so Redis remembers the
- * ids of such calls for `CALL_MEMORY_MS` after their deadline: a repeat does not execute them. A call that arrives after
- * that does not execute them either, and replies `late` for them.
+ * A client may repeat a call after a reconnect. Executed twice, s, h and g would count twice, so Redis remembers the
+ * ids of such calls for `CALL_MEMORY_MS` after their deadline, and a repeat does not execute them. A call that arrives
+ * later does not execute them either, and replies `late` for them.
  *
  * The limit's parameters are part of the source, so each limit has its own script: parsing them in every call took as
  * long as the decision.
@@ -58,19 +58,19 @@ import {
 import { hasShortForm, ruleLua } from './lua-rules.ts';
 import { windowCheckScript } from './lua-window-check.ts';
 
-/** How long after its deadline a call with an id is remembered, and may still be executed. */
+/** How long after its deadline a call with an id is remembered and may still be executed. */
 const CALL_MEMORY_MS = 10_000;
 
-/** How long a converted key is known as converted: a change whose process died is continued within this time. */
+/** How long a conversion of a key is remembered: a change whose process died must be continued within this time. */
 const CHANGE_MEMORY_MS = 3_600_000;
 
-/** Idle time after which a state is dropped that never becomes removable: a day. */
+/** Idle time after which a state is dropped that never becomes removable: one day. */
 const IDLE_TTL_MS = 86_400_000;
 
-/** Other states expire when they are removable; this is the longest expiry written: 30,000 years, within what Redis accepts. */
+/** Longest expiry of other states, which expire when they are removable: 30,000 years, within Redis's range. */
 const MAX_TTL_MS = 1e15;
 
-/** A foreign value counts as missing and is overwritten: as an error it would fail the call and look like an outage. */
+/** A foreign value counts as missing and is overwritten: an error would fail the call and look like an outage. */
 export const readLua = (isCheckOnly: boolean): string => `
 local function read(key)
   local packed = redis.pcall('GET', key)${isCheckOnly ? REFUSE_RESERVED_LUA : ''}
@@ -80,7 +80,7 @@ local function read(key)
 end
 `;
 
-/** Defines `skippedReply`: the reply to s, h and g if this call must not execute them. */
+/** Lua that defines `skippedReply`: the reply to s, h and g if this call must not execute them. */
 const CALL_MEMORY_LUA = `
 local skippedReply
 if callId and callId ~= '' then
@@ -90,10 +90,10 @@ if callId and callId ~= '' then
 end
 `;
 
-/** The probe writes, because a Redis that only reads (a replica, out of memory, without its replicas) cannot decide. */
+/** The probe writes, because a read-only Redis (a replica, out of memory, without its replicas) cannot decide. */
 export const PROBE_LUA = "redis.call('SET', key .. ':probe', '', 'PX', 1) return 0";
 
-/** Commands that a script knows: all, those of a fair queue of an order as well, or `a` alone. */
+/** Commands of a script: all, those with a fair queue of an order, or `a` alone. */
 export type ScriptScope = 'all' | `${FleetOrder}-queue` | 'check-only';
 
 /** Hand-written scripts for a plain check of a single rule. */
@@ -198,7 +198,6 @@ return replies
 `;
 }
 
-/** The reply of a refusal. */
 export const ENCODE_REFUSAL_LUA = `
 local function encodeRefusal(value, isLocked, refusing)
   local code = value == NEVER and -1 or -2 - value
@@ -212,8 +211,8 @@ const READ_RESERVED_LUA = `elseif isReserved(packed, BYTES) then
     reservations[key] = readReservations(packed, BYTES, rule, s)`;
 
 /**
- * Writes the state `s` of a key, by `rule` in `FORMAT`, with its reservations: `tail` lasts for `tailMs`. A rule that says
- * nothing about the removal of its state is kept for a fixed time, and so is every state in tests.
+ * Writes the state `s` of a key, by `rule` in `FORMAT`, with its reservations: `tail` lasts for `tailMs`. The state of
+ * a rule that cannot tell when it is removable is kept for a fixed time, and so is every state in tests.
  */
 export const writeLua = (width: string): string => `
   local freshAt, knownAt = rule.freshAt(s, 0)
@@ -229,7 +228,7 @@ export const writeLua = (width: string): string => `
     call('SET', key, struct.pack(FORMAT, unpack(s, 1, ${width})) .. tail, 'PX', ms)
   end`;
 
-/** All commands but `a`. */
+/** All commands except `a`. */
 const commandsLua = (width: number): string => `
 -- Allow or deny: a reservation is undone. A call that waits on is not refused yet, and counts as no refusal.
 local function checkNow(s, cost, isWaiting)

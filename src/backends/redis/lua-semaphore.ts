@@ -1,5 +1,5 @@
 /**
- * The Lua script of a distributed semaphore: leases of one key in a sorted set, by the time they end.
+ * The Lua script of a distributed semaphore: the leases of a key are a sorted set, by their end.
  *
  * KEYS and ARGV as in `lua-script.ts`, with these commands:
  *
@@ -10,10 +10,10 @@
  *     l                count calls in flight
  *     p                probe
  *
- * and `f`, `x` and `b` of the fair queue. A late renewal extends a lease but does not create one: its call may have
- * settled by then.
+ * It also has `f`, `x` and `b` of the fair queue. A late renewal extends a lease but does not create one: its call may
+ * have settled by then.
  *
- * A fencing token is Redis's time in microseconds, or one more than the last: it grows even if Redis has lost its data.
+ * A fencing token is Redis's time in microseconds, or the last token plus 1. It grows even if Redis has lost its data.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -21,13 +21,13 @@ import type { FleetOrder } from './lua-fair-order.ts';
 import { fairQueueLua, WAITER_LUA } from './lua-fair-queue.ts';
 import { PROBE_LUA } from './lua-script.ts';
 
-/** A lease that is not renewed ends after this long. */
+/** Lifetime of a lease that is not renewed. */
 export const LEASE_TTL_MS: Millis = 10_000;
 
-/** How long Redis keeps the last fencing token of an idle key: later ones are higher, as Redis's clock is. */
+/** How long Redis keeps the last fencing token of an idle key. Later tokens are higher by Redis's clock. */
 const TOKEN_TTL_MS: Millis = 86_400_000;
 
-/** Leases of a key, with `now` and `isLate`. */
+/** Lua that reads the leases of a key, with `now` and `isLate`. */
 export const LEASES_LUA = `
 local LEASE_TTL_MS, TOKEN_TTL_MS = ${LEASE_TTL_MS}, ${TOKEN_TTL_MS}
 local function expireLeases(key)

@@ -1,7 +1,7 @@
 /**
- * The check of a sliding window as one flat script, for the same reason as `lua-bucket.ts`.
+ * The check of a sliding window as a flat script, for the reason given in `lua-bucket.ts`.
  *
- * The counts of a key are summed once for a call, and then kept with it: a key may occur several times in a batch.
+ * The counts of a key are summed once per call and then kept with it: a key may occur several times in a batch.
  */
 
 import type { RuleSpec } from '../../policies/policy.ts';

@@ -1,4 +1,4 @@
-/** The state is the last step and a ring of counts. `o + 1` is the last step, NaN before the first call. */
+/** The state is the last step (`o + 1`, NaN before the first call) and a ring of counts. */
 
 export const WINDOW_LUA = `
 local function window(limit, steps, stepMs, lendMs)

@@ -38,7 +38,7 @@ describe.skipIf(redisServer() === undefined).each([
     return counts.reduce((sum, [, count]) => sum + Number(count), 0);
   };
 
-  /** As many as two processes send. */
+  /** The number of heartbeats that two processes send. */
   const heartbeatsSince = (since: number): number =>
     2 * Math.ceil((performance.now() - since) / HEARTBEAT_MS);
 
@@ -63,7 +63,7 @@ describe.skipIf(redisServer() === undefined).each([
     await Promise.all(waiting);
     const order = permits.toSorted((a, b) => a.dueAt - b.dueAt).map(({ n }) => n);
     expect(order).toEqual(Array.from({ length: 82 }, (_, n) => n));
-    // To join and as a barrier; to be granted; and up to twice in all where a message is late.
+    // One call to join and one as a barrier; one for the grant; and up to twice in all if a message is late.
     expect(calls() - before).toBeLessThanOrEqual(2 * 80 + 2 * 80 + 20 + heartbeatsSince(since));
     expect(pair.map((api) => api.stats().waiting)).toEqual([0, 0]);
   });

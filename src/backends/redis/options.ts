@@ -22,21 +22,21 @@ import { SemaphoreBackend } from './semaphore.ts';
 export interface RedisOptions {
   /** Prefix of all keys in Redis. Default `sluice`. */
   readonly prefix?: string | undefined;
-  /** How long a call waits for Redis. Default 100 ms. */
+  /** The deadline of a call to Redis. Default 100 ms. */
   readonly deadline?: Duration | undefined;
   /** The decision while Redis is unavailable. Default: `deny` for a limit with a spacing, else `local`. */
   readonly onUnavailable?: OnUnavailable | undefined;
-  /** One queue for the whole fleet, first come first served or, by `queue.order`, fair. Opens a second connection for messages. */
+  /** One queue for the whole fleet, by `queue.order` fifo or fair. Opens a second connection for messages. */
   readonly fairQueue?: boolean | undefined;
-  /** Takes this many tokens ahead and spends them in this process. Overshoot: up to this many for each process. Buckets only. */
+  /** Tokens that a process takes ahead and spends locally. Overshoot: up to this number per process. Buckets only. */
   readonly prefetch?: number | undefined;
-  /** How many processes share the limit: `local` gives each its part. Default 1. */
+  /** The number of processes that share the limit: `local` gives each its part. Default 1. */
   readonly processes?: number | undefined;
-  /** `waitUntil` of `cloudflare:workers`: settlements and probes end although the request has ended. Required on Workers. */
+  /** `waitUntil` of `cloudflare:workers`: settlements and probes may outlive their request. Required on Workers. */
   readonly waitUntil?: ((work: Promise<unknown>) => void) | undefined;
 }
 
-/** Shares a limit through the caller's own connection, of node-redis or ioredis. @throws {ConfigError} on invalid options. */
+/** Shares a limit through the caller's own connection. @throws {ConfigError} on invalid options. */
 export function redis(
   client: RedisClient,
   options: RedisOptions = {},

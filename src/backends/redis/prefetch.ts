@@ -2,8 +2,8 @@
  * Prefetch: takes tokens of a bucket from Redis in batches and spends them in this process.
  *
  * With `prefetch: 100` a process takes 100 tokens of a key in one round trip and decides at the speed of a local limit.
- * Tokens are spent later than Redis counted them. So in any span of time the overshoot is at most `prefetch` for each
- * process. Tokens not spent within a second are returned, and so is the rest when the limiter is closed.
+ * Tokens are spent later than Redis counted them, so the overshoot in any span of time is at most `prefetch` per
+ * process. Tokens older than 1 s are not spent: the key's next refill returns them, and closing returns all others.
  */
 
 import type { Clock, Millis } from '../../core/clock.ts';
@@ -20,7 +20,7 @@ import {
 } from '../remote-backend.ts';
 import type { JointCall, JointMember } from './joint.ts';
 
-/** Keys with prefetched tokens; beyond that the oldest key is evicted and its tokens are returned. */
+/** The most keys with prefetched tokens. Beyond it, the oldest key is evicted and its tokens are returned. */
 const MAX_PREFETCHED_KEYS = 10_000;
 
 /** Tokens older than this are returned. */
@@ -43,7 +43,7 @@ export interface PrefetchSource extends RemoteBackend {
   cancelFallback: NonNullable<RemoteBackend['cancelFallback']>;
   chargeTogether: NonNullable<RemoteBackend['chargeTogether']>;
   jointCall: JointMember['jointCall'];
-  /** As `takeUpTo`, but 0 while Redis is unavailable: tokens of the fallback must not be prefetched. */
+  /** `takeUpTo` that returns 0 while Redis is unavailable: tokens of the fallback must not be prefetched. */
   takeRemote(key: string, most: number): Promise<number>;
 }
 
@@ -58,7 +58,7 @@ export class PrefetchBackend extends DelegatingRemoteBackend<PrefetchSource> {
     this.#prefetchSize = size;
   }
 
-  /** Decides without a round trip if enough fresh tokens are here. */
+  /** Decides without a round trip if there are enough fresh tokens. */
   checkPrefetched(key: string, cost: number): Decision | undefined {
     const tokens = this.#tokensByKey.get(key);
     if (tokens === undefined || tokens.remaining < cost || !this.#isFresh(tokens)) return undefined;
@@ -86,7 +86,7 @@ export class PrefetchBackend extends DelegatingRemoteBackend<PrefetchSource> {
     return this.checkPrefetched(key, cost);
   }
 
-  /** Tokens that are too old by now are returned with the next refill. */
+  /** Returns units to the prefetched tokens. The next refill returns tokens that are too old to Redis. */
   async returnPrefetched(key: string, cost: number): Promise<void> {
     const tokens = this.#tokensByKey.get(key);
     if (tokens) tokens.remaining += cost;
@@ -120,7 +120,7 @@ export class PrefetchBackend extends DelegatingRemoteBackend<PrefetchSource> {
     return this.inner.jointCall(key, cost, isWaiting);
   }
 
-  /** Tokens that were prefetched stay here: they are part of what is new. */
+  /** Forgets a key in Redis. Prefetched tokens stay here: they are part of the new capacity. */
   forget(key: string): Promise<void> {
     return this.inner.forget(key);
   }
@@ -167,7 +167,7 @@ export class PrefetchBackend extends DelegatingRemoteBackend<PrefetchSource> {
     return this.inner.settle(key, { outcome: 'ignored', cost, dueAt: Number.NaN });
   }
 
-  /** Returns unused tokens, those of a refill in flight included. */
+  /** Returns unused tokens, including those of a refill in flight. */
   async #drain(key: string, tokens: PrefetchedTokens): Promise<void> {
     await tokens.pendingRefill;
     await this.#returnUnused(key, tokens);
@@ -185,7 +185,7 @@ export class PrefetchBackend extends DelegatingRemoteBackend<PrefetchSource> {
     return this.inner.toServerTime(key, at);
   }
 
-  /** Tokens that are here are returned first: they were taken at the old numbers. */
+  /** Returns the prefetched tokens before the change: they were taken at the old numbers. */
   prepareChange(policy: Policy): (() => Promise<void>) | undefined {
     const change = this.inner.prepareChange?.(policy);
     if (!change) return undefined;

@@ -15,7 +15,7 @@ import { type RedisOptions, redis } from './options.ts';
 const HOUR = 3_600_000;
 const DAY = 24 * HOUR;
 
-/** A clock that is wrong by so much. */
+/** A clock with an error of `ms`. */
 const wrongBy = (ms: number): Clock => ({ now: () => systemClock.now() + ms });
 
 const quotaOf = (limit: number, per: QuotaOptions['per'], options: object = {}): Limit => ({
@@ -74,7 +74,7 @@ describe.skipIf(redisServer() === undefined)('quota through Redis', () => {
     while (periods.size < 3 || Math.max(...granted()) < 2) {
       const period = Math.floor(Date.now() / 400);
       const isAllowed = (await api.check('key')).verdict === 'allow';
-      const isSame = Math.floor(Date.now() / 400) === period; // otherwise it is not known which
+      const isSame = Math.floor(Date.now() / 400) === period; // otherwise the period is unknown
       if (isAllowed && isSame) periods.set(period, (periods.get(period) ?? 0) + 1);
     }
     expect(Math.max(...granted())).toBe(2);

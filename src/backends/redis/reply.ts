@@ -5,7 +5,7 @@ import { RESERVED_ERROR } from './lua-reservations.ts';
 
 type Denied = Extract<Decision, { verdict: 'deny' }>;
 
-/** A number, or a string where an integer reply would lose the fraction. */
+/** A number; a string where an integer reply would lose the fraction. */
 export type ReplyValue = string | number;
 
 /** Receives a reply and its time on Redis's clock. */
@@ -20,7 +20,7 @@ export interface TimedReply {
 /** The reply to a one-way command that arrived too late to be executed. */
 export const NOT_EXECUTED = 'late';
 
-/** The time of a reply; of a late one too. */
+/** The time of a reply, which may be a late one. */
 export const redisTimeOf = ([first]: ScriptReply): Millis =>
   Number(String(first).replace('late ', ''));
 
@@ -29,7 +29,7 @@ export const isReservedError = (error: unknown): boolean =>
 
 /**
  * Reads the reply to a check: `remaining`, `w<ms>` to wait, -1 for never, -2 - ms for a refusal, `L<ms>` if locked. The
- * refusal of several rules ends with `#` and the number of the one that refused, from 1 on.
+ * refusal of several rules ends with `#` and the number of the rule that refused, from 1.
  */
 export function decisionOf(reply: ReplyValue, ruleNames: readonly string[] = []): Decision {
   if (typeof reply === 'string' && reply.includes('#')) {
@@ -48,7 +48,7 @@ function deniedOf(reply: ReplyValue): Denied {
   return { verdict: 'deny', retryAfterMs: value === -1 ? NEVER : -2 - value };
 }
 
-/** A decision, and for a permit when it is due and its fencing token; both are 0 where they do not apply. */
+/** A decision. For a permit also its due time and fencing token; both are 0 where they do not apply. */
 export interface GrantReply {
   readonly decision: Decision;
   readonly dueInMs: Millis;

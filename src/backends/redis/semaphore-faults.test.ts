@@ -12,12 +12,12 @@ import { VirtualClock } from '../../testing/index.ts';
 import { LEASE_TTL_MS } from './lua-semaphore.ts';
 import { type RedisOptions, redis } from './options.ts';
 
-/** What a reconnect and the probe of the breaker take on a busy machine; a lease takes 10 s. */
+/** The duration of a reconnect and a breaker probe on a busy machine; a lease takes 10 s. */
 const SOON_MS = 7000;
 
 const OUTAGE_MS = 300;
 
-/** No lease is renewed in time: what registers a call again is the end of the outage. */
+/** Prevents renewals in time: only the end of the outage registers a call again. */
 const withoutRenewals = systemClockWithout((inMs) => inMs > LEASE_TTL_MS / 4);
 
 const pause = (ms: number) => new Promise((later) => setTimeout(later, ms));
@@ -41,7 +41,7 @@ describe.skipIf(redisServer() === undefined).each([
     return api;
   }
 
-  /** A limiter whose connection can be broken, and one with a connection of its own. */
+  /** A limiter with a connection that can be broken, and one with its own connection. */
   async function withProxy(
     act: (near: RemoteLimiter, other: RemoteLimiter, proxy: RedisProxy) => Promise<void>,
     options: RedisOptions = {},
@@ -138,7 +138,7 @@ describe.skipIf(redisServer() === undefined).each([
 });
 
 describe('permit of a concurrency limit over Redis', () => {
-  /** Answers every command until `isAway`. */
+  /** Replies to every command until `isAway`. */
   function stage() {
     const clock = new VirtualClock();
     const state = { isAway: false };

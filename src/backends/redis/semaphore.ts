@@ -2,16 +2,16 @@
  * Distributed semaphore: a concurrency limit over the whole fleet, counted by Redis.
  *
  * Every admitted call holds a lease, an entry with an expiry in a sorted set. The process renews it while the call runs
- * and removes it when the call settles. A process that crashed stops renewing, and its capacity is free again when the
- * lease expires, on Redis's clock.
+ * and removes it when the call settles. A crashed process stops renewing, and its capacity is free again when the lease
+ * expires, on Redis's clock.
  *
  *     sluice:{name:key}:concurrency   id ─▶ expires at   id ─▶ expires at   …   one entry for each call in flight
  *
- * A lost connection costs no capacity: a release that failed is sent again, a lease whose grant had no reply is released,
- * and calls that still run are registered again, those that the fallback allowed included.
+ * A lost connection costs no capacity: a failed release is sent again, a lease whose grant got no reply is released,
+ * and calls that still run are registered again, including those that the fallback allowed.
  *
- * A process that is out of touch for the time of its lease may still run its call while another call has its place. Only
- * the resource can refuse it: each grant of a key has a higher fencing token. The holder hears of it by `onLost`.
+ * A process without contact for the lifetime of its lease may still run its call while another call has its slot. Only
+ * the resource can reject it: each grant of a key has a higher fencing token. `onLost` tells the holder.
  *
  * With a fair queue (`fair-queue.ts`), the command that settles a call notifies the waiter at the head.
  */
@@ -52,25 +52,25 @@ import { LEASE_TTL_MS, semaphoreScript } from './lua-semaphore.ts';
 import { type GrantReply, grantOf, type ReplyValue } from './reply.ts';
 import { wasSent } from './unsent-commands.ts';
 
-/** Keys whose calls of other processes are remembered; beyond that the oldest is forgotten. */
+/** The most keys for which calls of other processes are remembered. Beyond it, the oldest is forgotten. */
 const MAX_OBSERVED_KEYS = 10_000;
 
-/** Units that `takeUpTo` takes at once: each is an entry in Redis. */
+/** The most units that `takeUpTo` takes at once: each is an entry in Redis. */
 const MAX_TAKEN = 1000;
 
-/** Of all units but `left`. */
+/** Releases a lease, or all but `left` of its units. */
 const releaseCommand = (leaseId: string, cost: number, left = 0): string =>
   `s${leaseId} ${cost} ${left}`;
 
-/** The lease of a call in flight of this process. */
+/** The lease of one of this process's calls in flight. */
 interface ActiveLease extends HeldLease {
-  /** On the clock of this process, not later than in Redis; Infinity while only the fallback knows it. */
+  /** On this process's clock, not later than in Redis; Infinity while only the fallback knows the lease. */
   endsAt: Millis;
-  /** False if no command has told Redis of it. */
+  /** False if no command has sent it to Redis. */
   mayBeInRedis: boolean;
 }
 
-/** Calls in flight of other processes, as of the last reply. */
+/** Calls in flight of other processes, from the last reply. */
 interface OtherCalls {
   count: number;
   at: Millis;
@@ -81,15 +81,15 @@ export class SemaphoreBackend implements RemoteBackend {
   #policy: Policy;
   readonly #clock: Clock;
   #most: number;
-  /** The name of the smallest of several limits, which all count the same calls. */
+  /** The name of the smallest of several concurrency limits, which all count the same calls. */
   #rule: string | undefined;
-  /** Of its queue in Redis, if it has one. */
+  /** The order of its queue in Redis, if it has one. */
   readonly #order: FleetOrder | undefined;
   readonly #processes: number;
   readonly #processId: string;
   readonly #held = new HeldLeases<ActiveLease>();
   readonly #otherCalls = new Map<string, OtherCalls>();
-  /** Checks and renewals without a reply. */
+  /** Pending checks and renewals. */
   readonly #pending = new PendingSet();
   readonly waitForPermit: RemoteBackend['waitForPermit'];
   readonly onUnavailable: RemoteBackend['onUnavailable'];
@@ -110,7 +110,7 @@ export class SemaphoreBackend implements RemoteBackend {
         check: (key, cost) => this.#decideLocally(key, cost),
         observe: () => {},
         reconcile: () => this.renewAll(),
-        undo: () => {}, // its lease is settled
+        undo: () => {}, // settling the lease undoes it
       },
     });
     this.#policy = policy;
@@ -182,7 +182,7 @@ export class SemaphoreBackend implements RemoteBackend {
     return undecided;
   }
 
-  /** A lease that is not renewed expires by itself: it needs no confirmation. */
+  /** A lease that is not renewed expires: it needs no confirmation. */
   reserve(key: string, cost: number): Promise<RemoteDecision> {
     return this.checkNow(key, cost);
   }
@@ -285,13 +285,13 @@ export class SemaphoreBackend implements RemoteBackend {
     try {
       const { value, at } = await this.#context.send(key, 'l');
       this.#observeTotal(key, Number(value));
-      return { count: Math.min(Number(value), this.#most), at }; // more are in flight after an outage
+      return { count: Math.min(Number(value), this.#most), at }; // an outage may have admitted more
     } catch {
       return undefined;
     }
   }
 
-  /** Leases do not depend on the limit: with a lower one, calls in flight stay, and later ones wait for them. */
+  /** Leases do not depend on the limit. After a decrease, calls in flight stay and later calls wait for them. */
   prepareChange(policy: Policy): (() => Promise<void>) | undefined {
     if (!converterBetween(this.#policy, policy)) return undefined;
     return async () => {
@@ -300,7 +300,7 @@ export class SemaphoreBackend implements RemoteBackend {
     };
   }
 
-  /** Needs no reply of Redis. */
+  /** Changes the limit; needs no reply of Redis. */
   async changeLimit(policy: Policy): Promise<void> {
     await this.#context.change(policy, scriptsOf(policy, this.#order), undefined);
     this.#policy = policy;
@@ -322,16 +322,16 @@ export class SemaphoreBackend implements RemoteBackend {
     await this.#context.close();
   }
 
-  /** Without `sentAt` the fallback granted it. */
+  /** Tracks a granted lease. Without `sentAt`, the fallback granted it. */
   #track(leaseId: string, { key, cost, sentAt, token, wasSent = true }: GrantedLease): void {
-    if (cost === 0) return; // nothing is in flight, and nothing settles it
+    if (cost === 0) return; // nothing is in flight, so nothing will settle it
     const endsAt = sentAt === undefined ? Infinity : sentAt + LEASE_TTL_MS;
     const known = { endsAt, mayBeInRedis: wasSent, fencingToken: token };
     this.#held.add(leaseId, { key, cost, ...known, isLost: false, onLost: undefined });
     this.#cancelTimer ??= this.#scheduleTimer();
   }
 
-  /** Renews all leases three times within their lifetime, and reports those that ended. */
+  /** Renews all leases three times within their lifetime, and reports those that have ended. */
   #scheduleTimer(): () => void {
     const now = this.#clock.now();
     let at = now + LEASE_TTL_MS / 3;
@@ -347,7 +347,7 @@ export class SemaphoreBackend implements RemoteBackend {
     return schedule(this.#clock, at, onTimer, false);
   }
 
-  /** Registers every call in flight, in one batch: Redis may have lost its lease, or not know it yet. */
+  /** Registers every call in flight, in one batch: Redis may have lost its lease, or may not know it yet. */
   renewAll(): void {
     for (const [leaseId, lease] of this.#held.entries())
       this.#pending.add(this.#renew(leaseId, lease));
@@ -365,16 +365,16 @@ export class SemaphoreBackend implements RemoteBackend {
     }
     const { cost: left } = lease;
     if (left === cost || !lease.mayBeInRedis) return;
-    const release = releaseCommand(leaseId, cost, left); // the renewal may have arrived last
+    const release = releaseCommand(leaseId, cost, left); // the renewal may have been the last to arrive
     await this.#context.unsent.send(key, release, sentAt + LEASE_TTL_MS);
   }
 
   #observe(key: string, cost: number, decision: Decision): void {
     if (decision.verdict === 'allow') this.#observeTotal(key, this.#most - decision.remaining);
-    else if (cost <= this.#most) this.#observeTotal(key, this.#most - cost + 1); // at least
+    else if (cost <= this.#most) this.#observeTotal(key, this.#most - cost + 1); // a lower bound
   }
 
-  /** So many calls of the key are in flight over all processes. */
+  /** Records that `total` units of the key are in flight over all processes. */
   #observeTotal(key: string, total: number): void {
     if (this.onUnavailable !== 'local') return;
     const count = total - this.#held.unitsOf(key);
@@ -394,8 +394,8 @@ export class SemaphoreBackend implements RemoteBackend {
   }
 
   /**
-   * The fallback: this process's part of the limit, less its calls in flight. The calls of other processes count as last
-   * known, until their leases would have ended. Where a part is less than one call, it is the whole limit.
+   * The fallback: this process's part of the limit, minus its calls in flight. Calls of other processes count as last
+   * known, until their leases would have ended. If a part is less than one call, it is the whole limit.
    */
   #decideLocally(key: string, cost: number): Decision {
     if (this.onUnavailable !== 'local') return decideUnavailable(this.onUnavailable);

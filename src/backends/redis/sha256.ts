@@ -1,6 +1,6 @@
 /**
- * SHA-256 (FIPS 180-4) of a text, without a module of Node and without a promise: for names that must be the same in every
- * process and on every runtime, and that no client can make collide.
+ * SHA-256 (FIPS 180-4) of a text, without a Node module and without a promise: for names that are equal in every
+ * process and on every runtime, and for which no client can find a collision.
  *
  *     text ──▶ UTF-8, padded to blocks of 64 bytes ──▶ 64 rounds for each block ──▶ 32 bytes as base64url
  */
@@ -8,7 +8,7 @@
 const ROUNDS = 64;
 const BLOCK_BYTES = 64;
 
-/** Of the first 64 primes: 32 bits of the fractions of their cube roots, and of the first eight of their square roots. */
+/** The first 64 primes give 32 bits of the fractions of their cube roots; the first eight, of their square roots. */
 const { constants, start } = (() => {
   const primes: number[] = [];
   for (let n = 2; primes.length < ROUNDS; n++) {
@@ -23,7 +23,7 @@ const { constants, start } = (() => {
 
 const rotate = (word: number, by: number): number => (word >>> by) | (word << (32 - by));
 
-/** 43 characters. A lone surrogate counts as U+FFFD, as in Node's `update(text)`. */
+/** The digest as 43 characters. A lone surrogate counts as U+FFFD, as in Node's `update(text)`. */
 export function sha256Base64Url(text: string): string {
   const blocks = paddedBlocks(new TextEncoder().encode(text));
   const hash = start.slice();
@@ -32,7 +32,7 @@ export function sha256Base64Url(text: string): string {
   return base64Url(hash);
 }
 
-/** The bytes, a bit that is set, zeros, and the number of bits. */
+/** The padded message: the bytes, a 1 bit, zeros, and the number of bits. */
 function paddedBlocks(bytes: Uint8Array): DataView {
   const length = Math.ceil((bytes.length + 9) / BLOCK_BYTES) * BLOCK_BYTES;
   const padded = new Uint8Array(length);

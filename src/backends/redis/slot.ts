@@ -1,4 +1,4 @@
-/** A script may only touch keys of one hash slot of a cluster, so commands are sent in one call for each slot. */
+/** A script may only access keys of one cluster hash slot, so commands are sent in one call per slot. */
 
 export const SLOT_COUNT = 16_384;
 
@@ -19,7 +19,7 @@ export function slotOf(key: string): number {
   return crc % SLOT_COUNT;
 }
 
-/** The text in the first braces, unless they are empty; else the whole key. */
+/** The text in the first braces, unless it is empty; otherwise the whole key. */
 function hashTagOf(key: string): string {
   const open = key.indexOf('{');
   const close = open < 0 ? -1 : key.indexOf('}', open + 1);

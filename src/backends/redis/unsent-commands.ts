@@ -1,13 +1,13 @@
 /**
- * Commands that must reach Redis although no call waits for them, such as the release of a lease. In an outage they are
- * sent again until they are of no use, so only commands that may run twice belong here.
+ * Commands that must reach Redis although no call waits for them, such as the release of a lease. During an outage they
+ * are repeated until they expire, so only commands that may run twice belong here.
  */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { PendingSet } from '../../core/pending.ts';
 import type { SendCommand } from './fair-queue.ts';
 
-/** Commands kept at once; beyond that the oldest is dropped, and what it releases expires. */
+/** The most stored commands. Beyond it the oldest is dropped, and the data it would release expires. */
 const MAX_UNSENT = 10_000;
 
 const RESEND_MS: Millis = 1000;
@@ -15,11 +15,11 @@ const RESEND_MS: Millis = 1000;
 interface UnsentCommand {
   readonly key: string;
   readonly command: string;
-  /** From then on it is of no use. */
+  /** Time from which the command is useless. */
   readonly until: Millis;
 }
 
-/** Whether a command that failed was sent: Redis may have executed it, and only its reply was lost. */
+/** Whether a failed command was sent: Redis may have executed it, and only its reply was lost. */
 export const wasSent = (error: unknown): boolean => (error as Error).cause instanceof Error;
 
 export class UnsentCommands {
@@ -35,12 +35,12 @@ export class UnsentCommands {
     this.#clock = clock;
   }
 
-  /** Resolves when Redis has executed the command, or it is kept for later. */
+  /** Resolves when Redis has executed the command or it is stored for later. */
   send(key: string, command: string, until: Millis): Promise<void> {
     return this.#pending.add(this.#trySend({ key, command, until }));
   }
 
-  /** Redis is available: sends what was kept. */
+  /** Sends the stored commands; called when Redis is available. */
   resend(): void {
     const commands = [...this.#commands];
     this.#commands.clear();
@@ -48,12 +48,12 @@ export class UnsentCommands {
     for (const each of commands) if (each.until > now) this.#pending.add(this.#trySend(each));
   }
 
-  /** Keeps a command whose first attempt failed elsewhere. */
+  /** Stores a command whose first attempt failed elsewhere. */
   keep(key: string, command: string, until: Millis): void {
     this.#keep({ key, command, until });
   }
 
-  /** Resolves when no command is in flight; those that fail now are dropped. */
+  /** Resolves when no command is in flight; commands that fail now are dropped. */
   async stop(): Promise<void> {
     this.#isStopped = true;
     this.#cancelResend?.();

@@ -69,7 +69,7 @@ export class Client {
     this.#permits = new PermitQueue(this.status.limit);
   }
 
-  /** Adds calls to the backlog; `Infinity` for one that never ends. */
+  /** Adds calls to the backlog; `Infinity` for an endless backlog. */
   enqueue(count = 1): void {
     this.#backlog += count;
   }
@@ -110,7 +110,7 @@ export class Client {
     const startedAt = this.#timeline.now;
     let isWaiting = true;
     const finish = (outcome: Outcome): void => {
-      if (!isWaiting) return; // reply and timeout in the same instant: the reply came first
+      if (!isWaiting) return; // a reply and a timeout at the same instant: the reply came first
       isWaiting = false;
       this.#finishAttempt(call, outcome, this.#timeline.now - startedAt);
     };

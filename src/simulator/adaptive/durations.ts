@@ -7,7 +7,7 @@
 import type { Millis } from '../../core/clock.ts';
 
 export class DurationHistogram {
-  /** By duration. */
+  /** Number of entries by duration in milliseconds. */
   readonly #counts: number[] = [];
   #count = 0;
   #sum = 0;

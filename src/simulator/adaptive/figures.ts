@@ -1,7 +1,6 @@
 /**
- * Statistics weighted by time.
- *
- * A sample holds for the time since the previous sample. The first one only starts the clock.
+ * Statistics weighted by time: a sample holds for the time since the previous one. The first sample only starts the
+ * clock.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -13,7 +12,7 @@ export interface Figures {
   readonly mean: number;
 }
 
-/** For whole numbers: the duration of each value. */
+/** Time spent at each value, for whole numbers. */
 export class LevelFigures {
   // Whole milliseconds: sums of fractional seconds would differ for equal durations.
   readonly #durationsMs = new Map<number, Millis>();
@@ -41,7 +40,7 @@ export class LevelFigures {
   }
 }
 
-/** The level that lasted longer; the higher one of two equals. */
+/** Returns the level that lasted longer; the higher one if both lasted equally long. */
 function longerLasting(
   a: readonly [number, number],
   b: readonly [number, number],

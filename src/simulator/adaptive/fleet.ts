@@ -1,8 +1,8 @@
 /**
- * Several clients on one sink, each with its own adaptive limit and an endless backlog.
+ * Several clients of one server, each with its own adaptive limit and an endless backlog.
  *
  *     client 1 ─ limit ─┐
- *     client 2 ─ limit ─┼─▶ sink ─▶ replies, refusals, timeouts
+ *     client 2 ─ limit ─┼─▶ server ─▶ replies, refusals, timeouts
  *     client n ─ limit ─┘
  *
  * Clients do not communicate: they affect each other through round-trip times and refusals only. A single client is a
@@ -27,7 +27,7 @@ const SAMPLES_PER_S = 1000 / SAMPLE_MS;
 /** Fraction of the capacity that counts as converged. */
 const CONVERGED_FRACTION = 0.9;
 
-/** Distance between the seeds of clients. The sink's random numbers do not depend on the number of clients. */
+/** Distance between the seeds of clients. The server's random numbers do not depend on the number of clients. */
 const SEED_STRIDE = 7919;
 
 export interface FleetConfig {
@@ -53,7 +53,7 @@ export interface FleetFigures {
   readonly limit: number;
   /** Ramp-up: seconds from the start until a whole second ran at 90 % of the capacity. */
   readonly convergenceS: number;
-  /** The same from the end of the incident, if there was one. */
+  /** Recovery: `convergenceS` from the end of the incident, if there was one. */
   readonly recoveryS: number;
   /** Mean pairwise correlation of the changes of the clients' limits. */
   readonly limitCorrelation: number;
@@ -100,7 +100,7 @@ export function runFleet({ scenario, limit, clients, seed }: FleetConfig): Fleet
   return recorder.result(members);
 }
 
-/** A permit per attempt is the recommended layering. */
+/** The recommended layering: a permit per attempt. */
 const CLIENT_DEFAULTS = { layering: 'per-attempt', backoff: [1, 1] } as const;
 
 function samplePeriodically(timeline: Timeline, sample: () => void): void {
@@ -184,6 +184,6 @@ class RunRecorder {
   }
 }
 
-/** Changes between samples. Levels would not do: two limits that both grow for a minute correlate in any case. */
+/** Changes between samples. Levels are unsuitable: two limits that both grow for a minute correlate in any case. */
 const differences = (limits: readonly number[]): number[] =>
   limits.slice(1).map((limit, n) => limit - limits[n]);

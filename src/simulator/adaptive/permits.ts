@@ -1,11 +1,10 @@
 /**
  * A FIFO queue for permits under a limit that changes.
  *
- * A decrease removes free permits at once; the rest is debt. A waiter that is granted a permit while there is debt
- * gives it up and returns to the end of the queue.
+ * A decrease removes free permits at once; the remainder is debt. While there is debt, a waiter that is granted a
+ * permit gives it up and returns to the end of the queue.
  *
- * A granted permit is not used at once. `runGranted` runs the waiters at the end of an instant, so that a decrease in
- * the same instant still applies.
+ * `runGranted` runs granted waiters at the end of an instant, so that a decrease in the same instant still applies.
  */
 
 type Waiter = () => void;

@@ -30,7 +30,7 @@ describe('published adaptive cases', () => {
   });
 
   test.each(allCases)('$suite.id / $test.name: every range holds', ({ suite, test: one }) => {
-    // Cases with jitter hold for any seed.
+    // Cases with jitter must hold for any seed.
     for (const seed of one.server.jitter > 0 ? [1, 2, 3, 4, 5] : [1]) {
       const { failed, passed, isFinished } = runCase(suite, one, seed);
       expect({ missed: failed, finished: isFinished }, `seed ${seed}`).toEqual({
@@ -103,7 +103,7 @@ describe('adaptive simulation', () => {
   });
 
   test('whole-call: the back-off counts as latency; measured-attempts: it does not', () => {
-    // A case published later than the rest: five refusals after the second reply.
+    // A case that was published later: five refusals after the second reply.
     const params = { requests: 20, delay_s: 0.1, concurrency: 1, failures: 5, failures_after: 2 };
     const ranges = {
       'controller.observed_rtt.min': [0.1, 0.102],

@@ -5,7 +5,7 @@ import type { Figures } from './figures.ts';
 import { Server } from './server.ts';
 import type { Case, ExpectedRange, Suite } from './suite.ts';
 
-/** One day: a case that takes longer does not end. */
+/** One day. A case that takes longer does not end by itself. */
 const MAX_VIRTUAL_MS = 86_400_000;
 
 /** An expected range and the measured value. */
@@ -53,7 +53,7 @@ export function runCase(suite: Suite, test: Case, seed: number): CaseResult {
   };
 }
 
-/** All calls at once, or one every interval from the first millisecond on. */
+/** Enqueues all calls at once, or one per interval from the first millisecond on. */
 function enqueueAll({ requests, intervalMs }: Case, timeline: Timeline, client: Client): void {
   if (intervalMs === 0) {
     for (let n = 0; n < requests; n++) client.enqueue();

@@ -1,8 +1,8 @@
 /**
- * Simulated sinks for sweeps of the adaptive limit.
+ * Simulated servers for sweeps of the adaptive limit.
  *
- * A scenario is one sink over a period of virtual time; its clients have an endless backlog. The capacity of the sink
- * is known at every instant, so results are given relative to the maximum throughput.
+ * A scenario is one server over a period of virtual time; its clients have an endless backlog. The server's capacity is
+ * known at every instant, so results are relative to the maximum throughput.
  *
  *     steady     ──────────────   200 at once, the default of `max`: constant latency
  *     queue      20 at once       more calls wait inside the sink
@@ -25,7 +25,7 @@ export interface Scenario extends ObservationWindow {
   readonly name: ScenarioName;
   /** One line above a table. */
   readonly description: string;
-  /** The sink over time. */
+  /** The server over time. */
   readonly stages: readonly Stage[];
 }
 
@@ -37,7 +37,7 @@ export interface Stage {
 }
 
 export interface ScenarioOptions {
-  /** Capacity factor of the sink, for several clients. Default 1. */
+  /** Capacity factor of the server, for several clients. Default 1. */
   readonly scale?: number;
   /** Variation of service times: this fraction times an exponential random number is added. Default 0.05. */
   readonly serviceJitter?: number;
@@ -45,7 +45,7 @@ export interface ScenarioOptions {
   readonly window?: ObservationWindow | undefined;
 }
 
-/** The default `max` of the policy: a single client never reaches the end of this sink. */
+/** The default `max` of the policy: the limit of a single client stays below this server's capacity. */
 const MAX_LIMIT = 200;
 const WORKERS = 20;
 const RATE = 200;
@@ -53,7 +53,7 @@ const DELAY_S = 0.1;
 const RATE_DELAY_S = 0.05;
 const SLOWDOWN_FACTOR = 4;
 
-/** Service times of a real sink are never constant. */
+/** Service times of a real server are never constant. */
 export const DEFAULT_SERVICE_JITTER = 0.05;
 const UNEVEN_SERVICE_JITTER = 1;
 

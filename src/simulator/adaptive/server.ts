@@ -1,8 +1,4 @@
-/**
- * The simulated server: it slows down under load, and defers or drops attempts above its limits.
- *
- * A dropped attempt gets no reply: it ends with the client's timeout.
- */
+/** A dropped attempt gets no reply: it ends with the client's timeout. */
 
 import type { Millis } from '../../core/clock.ts';
 import { exponentialVariate, type Random } from '../../core/random.ts';
@@ -69,7 +65,7 @@ export class Server {
     this.#timeline.scheduleAfter(sleepMs(this.#delayS(load)), done);
   }
 
-  /** FIFO. Attempts that timed out in the queue are served too: the server does not know. */
+  /** Serves FIFO, including attempts that timed out in the queue: the server does not know about timeouts. */
   #workQueued(load: number, done: () => void): void {
     if (this.#busyWorkers >= (this.#params.workers ?? Infinity)) {
       this.#queue.push(() => this.#workQueued(load, done));

@@ -1,8 +1,6 @@
 /**
- * Reads files of cases for the adaptive limit: traffic, a server, and expected ranges.
- *
- * The format and its names are those of the published figures. All parameters are validated before a run, and an
- * error names the path in the file. Unknown fields outside of parameters (a note, a source) are ignored.
+ * Format and names are those of the published figures. All parameters are validated before a run, and an error names
+ * the path in the file. Unknown fields outside of parameters (a note, a source) are ignored.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -84,7 +82,7 @@ const RANGE_NAMES = `named <side>.<stat>.<figure>: ${Object.entries(STATS_BY_SID
   .join(' or ')}, then ${FIGURES.join(', ')} (no mode of an rtt)`;
 
 export interface ExpectedRange {
-  /** As written: `controller.in_flight.max`. */
+  /** The full name in the file: `controller.in_flight.max`. */
   readonly name: string;
   readonly stat: string;
   readonly figure: (typeof FIGURES)[number];

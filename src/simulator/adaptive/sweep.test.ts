@@ -46,7 +46,7 @@ const isRising = (values: readonly number[]): boolean =>
 
 const isFalling = (values: readonly number[]): boolean => isRising([...values].reverse());
 
-/** Long after the start, when the limit is stable. */
+/** A window long after the start, when the limit is stable. */
 const STABLE = { fromS: 200, toS: 300 };
 
 describe('sweep', () => {
@@ -218,7 +218,7 @@ describe('sweep of jitter', () => {
   test("a client's part of the capacity matters more than jitter", () => {
     const refused = (clients: number, size: number) =>
       sweep('jitter', [0], 'rejected', { on: 'rate', clients, scale: size, seeds: [1] })[0];
-    // Clients and scale of the sink: 200 calls per second for each client, then 50.
+    // Clients and scale of the server: 200 calls per second for each client, then 50.
     for (const [clients, size] of [
       [1, 1],
       [4, 4],

@@ -1,8 +1,8 @@
 /**
  * Sweeps: one option of the adaptive limit over a range of values, with defaults for all other options.
  *
- * A cell is one value on one scenario with a number of clients. It runs once per seed and has the median, the lowest
- * and the highest of each figure.
+ * A cell is one value on one scenario with a number of clients. It runs once per seed and reports the median, the
+ * lowest and the highest value of each figure.
  */
 
 import type { AdaptiveOptions } from '../../policies/adaptive.ts';

@@ -10,7 +10,6 @@ export interface RegionsFigures {
   readonly bound: number;
   /** Admitted calls per second, by region. */
   readonly rates: ReadonlyMap<string, number>;
-  /** Mean decision latency. */
   readonly meanLatencyMs: number;
 }
 

@@ -1,7 +1,4 @@
-/**
- * Random regions by seed, to test the overshoot bound: replies that often come late, repeated partitions, tiny and large
- * bursts.
- */
+/** Random regions to test the overshoot bound: late replies, repeated partitions, tiny and large bursts. */
 
 import { seededRandom } from '../../core/random.ts';
 import type { RegionsOptions } from './run.ts';

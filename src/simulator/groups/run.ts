@@ -5,8 +5,8 @@
  *     even      each region has only its fraction
  *     central   one bucket in the first region; other regions reach it over the network
  *
- * Calls arrive at random, with a rate per region. The network between regions has a delay, and a region can be cut off
- * for a while. An allowed call counts at the time it starts.
+ * Calls arrive at random, with a rate per region. The network between regions has a delay, and a region can be
+ * partitioned for a while. An allowed call counts at the time it starts.
  */
 
 import { Group } from '../../backends/groups/group.ts';
@@ -24,7 +24,7 @@ export interface Region {
   readonly name: string;
   /** Demand in calls per second. */
   readonly load: number;
-  /** Bursts of demand: every `everyMs`, for `forMs`, the rate is `times` as high. */
+  /** Bursts of demand: every `everyMs`, the rate is `times` as high for `forMs`. */
   readonly pulse?: { readonly everyMs: Millis; readonly forMs: Millis; readonly times: number };
   readonly weight: number;
   readonly min: number;
@@ -113,7 +113,7 @@ class RegionSimulation {
   async run(check: RegionCheck): Promise<RegionsRun> {
     const { regions, spanMs } = this.options;
     const random = seededRandom(this.options.seed + 1);
-    /** The next call of a region after `from`: drawn at the pulse rate, and thinned out between the pulses. */
+    /** Returns the time of the next call after `from`: drawn at the pulse rate and thinned out between pulses. */
     const nextCallAfter = ({ load, pulse }: Region, from: Millis): Millis => {
       const { everyMs, forMs, times } = pulse ?? { everyMs: 1, forMs: 1, times: 1 };
       for (let at = from; ; ) {
@@ -176,7 +176,6 @@ function regionalBuckets(world: RegionSimulation, canBorrow: boolean): RegionChe
   return async (region) => limiters.get(region)?.check(KEY).verdict === 'allow';
 }
 
-/** One bucket in the first region. */
 function centralBucket(world: RegionSimulation): RegionCheck {
   const { clock, options } = world;
   const { rate, burst, deadlineMs } = options;

@@ -1,16 +1,16 @@
 /**
  * The overshoot bound of a fleet: calls above burst + rate × span, in any span.
  *
- * A node allows a call only if its own count has a token. Its count lacks the hits of peers that it has not received
- * yet, and nothing else. If every hit reaches every node within X, the missing hits were served in the last X:
+ * A node allows a call only if its own count has a token. Its count lacks only the hits of peers that it has not
+ * received yet. If every hit reaches every node within X, the missing hits were served in the last X:
  *
  *   - no more than the demand in that time, and
  *   - per peer no more than its own bucket allows: burst + rate × X.
  *
  * So the overshoot is at most the smaller of demand(X) and (N - 1) × (burst + rate × X). During a network partition
  * there are two such fleets. Each lacks the hits of the other until the partition has healed and its reports are
- * retransmitted: burst and rate over that time, once more. A crash loses the unreported hits, and the node returns
- * without state until the transfer. A clock that jumps ahead adds the rate over the jump. docs/explanation/accuracy-of-peers.md has the proof.
+ * retransmitted: burst and rate over that time count twice. A crash loses unreported hits, and the node has no state
+ * until the transfer. A clock jump ahead adds the rate over the jump. Proof: docs/explanation/accuracy-of-peers.md.
  */
 
 import { PEER_DEFAULTS, type PeerOptions } from '../../backends/peers/context.ts';

@@ -162,7 +162,7 @@ function convergenceOf(
   });
 }
 
-/** Histogram of view ages in steps of one percent: a run has millions of them. */
+/** Histogram of view ages in steps of 1 %: a run has millions of ages. */
 export class AgeHistogram {
   readonly #counts: number[] = [];
   #count = 0;

@@ -77,7 +77,7 @@ describe('peers simulation: figures', () => {
   test('age of view is the network delay, plus half an interval with periodic exchange', () => {
     const { age } = simulatePeers({ nodes: 8, spanMs: 5000, network: { delayMs: 5 } });
     expect(age.meanMs).toBeCloseTo(5, 1);
-    expect(age.maxMs).toBeLessThanOrEqual(15); // in the burst, one interval of the report budget more
+    expect(age.maxMs).toBeLessThanOrEqual(15); // in the burst, one more interval of the report budget
     const peers = { exchange: 'periodic', intervalMs: 100 } as const;
     const slow = simulatePeers({ nodes: 8, load: 0.5, spanMs: 5000, peers }).age;
     expect(slow.meanMs).toBeGreaterThan(45);
@@ -141,7 +141,7 @@ describe('peers simulation: periodic exchange', () => {
 });
 
 describe('peers simulation: random fleets', () => {
-  /** From FIRST_SEED on. */
+  /** The first seed, from FIRST_SEED. */
   const first = Number(process.env.FIRST_SEED ?? 1);
   const seeds = Array.from({ length: runs(20) }, (_, n) => first + n);
 

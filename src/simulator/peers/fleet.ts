@@ -5,8 +5,8 @@
  *                                 ▲        │
  *                   remote hits ──┘        └─ reports ──▶ network ──▶ all other nodes
  *
- * An oracle runs beside it: one central bucket that sees all calls in order. A different decision of the fleet is a wrong
- * allow or a wrong deny.
+ * An oracle runs in parallel: one central bucket that sees all calls in order. Where the fleet decides differently, the
+ * decision is a wrong allow or a wrong deny.
  */
 
 import { LocalBackend } from '../../backends/local/backend.ts';
@@ -40,7 +40,7 @@ export interface FleetOptions {
   readonly load: number;
   readonly spanMs: Millis;
   readonly seed: number;
-  /** Clients that share the load; each has its own key, and so the whole limit. */
+  /** Clients that share the load; each has its own key with the whole limit. */
   readonly clients: number;
   /** How unevenly calls are spread: 0 is even; with 1 the first node gets half, the next half of the rest, … */
   readonly skew: number;
@@ -54,7 +54,7 @@ export interface FleetOptions {
   readonly clockStep?: { readonly node: number; readonly atMs: Millis; readonly byMs: Millis };
 }
 
-/** Called now and then with the simulated fraction of the run. */
+/** Called at intervals with the simulated fraction of the run. */
 type Progress = (part: number) => void;
 
 export const FLEET_DEFAULTS: FleetOptions = {
@@ -78,7 +78,7 @@ interface SimulatedNode {
   /** Time of the next wake event; later ones are ignored. */
   wakeAt: Millis;
   served: number;
-  /** Offset of its clock, and the last reading: it never goes back. */
+  /** The offset of its clock and the last reading; readings never go back. */
   aheadMs: Millis;
   lastNow: Millis;
   /** Times of the calls that are not reported yet. */
@@ -89,7 +89,7 @@ interface SimulatedNode {
   onlySelf: readonly SimulatedNode[];
 }
 
-/** One event type with the same fields for all kinds: millions of them stay cheap. */
+/** One event type with the same fields for all kinds: a run has millions of events. */
 interface SimulationEvent {
   readonly at: Millis;
   readonly order: number;
@@ -104,7 +104,7 @@ export { PEER_DEFAULTS };
 /** Time for the handshakes before the first call. */
 const WARM_UP_MS: Millis = 2000;
 
-/** A realistic wall-clock time: policies must work with large numbers. */
+/** A realistic wall-clock time: policies must handle large numbers. */
 const EPOCH_MS: Millis = 1_700_000_000_000;
 
 const PROGRESS_CALLS = 1000;
@@ -274,7 +274,7 @@ class SimulatedFleet {
     }
   }
 
-  /** Keeps the traffic from before the crash in the totals. */
+  /** Restarts a node; its traffic from before the crash stays in the totals. */
   #restart(node: SimulatedNode): void {
     const { sent, sentBytes } = node.protocol.counts;
     const before = this.#countsAtStart[node.index];

@@ -31,7 +31,7 @@ export class Network {
     this.#random = random;
   }
 
-  /** Calls `arrive` with the delay of each copy: none, one or two. */
+  /** Calls `arrive` once per delivered copy (none, one or two), with its delay. */
   transmit(from: number, to: number, now: Millis, arrive: (afterMs: Millis) => void): void {
     const { loss, duplicates } = this.#options;
     if (this.#isSplit(from, to, now) || (loss > 0 && this.#random() < loss)) return;

@@ -6,7 +6,7 @@ import type { Clock } from '../../core/clock.ts';
 import { createHasher } from '../../core/hash.ts';
 import type { Random } from '../../core/random.ts';
 
-/** What a backend of peers needs besides its policy and its context. */
+/** The connection of a peers backend, besides its policy and context. */
 export type PeerConnection = ConstructorParameters<typeof PeersBackend>[2];
 
 export interface PeerSettings {
@@ -14,13 +14,13 @@ export interface PeerSettings {
   readonly clock: Clock;
   readonly random: Random;
   send(to: number, bytes: Uint8Array): void;
-  /** Recorded hits are to be sent: the protocol's next tick may be earlier. */
+  /** Recorded hits are waiting to be sent: the protocol's next tick may be earlier. */
   onPendingHits(): void;
   /** A message of another peer has changed a bucket. */
   onRemoteHits?(): void;
 }
 
-/** All peers of a simulation hash alike. */
+/** All peers of a simulation use one hash seed. */
 const HASH_SEED: [number, number] = [1, 2];
 
 export function createPeer(settings: PeerSettings): {

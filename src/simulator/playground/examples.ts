@@ -1,6 +1,6 @@
 export interface Example {
   readonly title: string;
-  /** What the charts show. */
+  /** The behaviour that the charts show. */
   readonly shows: string;
   readonly link: string;
 }

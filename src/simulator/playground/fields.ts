@@ -1,4 +1,4 @@
-/** A setting of the playground as data: its form, its bounds in a link and its default all come from one place. */
+/** A setting of the playground as data: its form, its bounds in a link and its default have one source. */
 
 import { preview } from '../../core/errors.ts';
 
@@ -35,7 +35,6 @@ export interface TextField extends FieldText {
 export type Field = NumberField | ChoiceField | TextField;
 export type Fields = Readonly<Record<string, Field>>;
 
-/** Settings by name. */
 export type Settings = Readonly<Record<string, number | string>>;
 
 export const number = (
@@ -55,7 +54,7 @@ export const choice = (
 /** Digits that a setting can need. */
 const NUMBER = /^\d{1,9}(?:\.\d{1,6})?$/;
 
-/** The value that a text stands for; undefined if it is invalid. */
+/** The value of a text; undefined if it is invalid. */
 export function parseField(field: Field, text: string): number | string | undefined {
   if (field.kind === 'choice') return Object.hasOwn(field.options, text) ? text : undefined;
   if (field.kind === 'text') return text.length <= field.maxChars ? text : undefined;
@@ -63,13 +62,13 @@ export function parseField(field: Field, text: string): number | string | undefi
   return value >= field.min && value <= field.max ? value : undefined;
 }
 
-/** What a field expects, for an error. */
+/** The expected values of a field, for an error. */
 export function expectedOf(field: Field): string {
   if (field.kind === 'choice') return `one of ${Object.keys(field.options).join(', ')}`;
   if (field.kind === 'text') return `at most ${field.maxChars} characters`;
   return `a number from ${field.min} to ${field.max}`;
 }
 
-/** The error of a setting that is not used. */
+/** The error of a setting that is ignored. */
 export const fieldProblem = (name: string, field: Field, text: string): string =>
   `${name}: expected ${expectedOf(field)}, got ${preview(text)}; used ${preview(field.initial)} instead`;

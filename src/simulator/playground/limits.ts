@@ -5,7 +5,7 @@ import { choice, type Fields, number, type Settings, type TextField } from './fi
 export type Side = 'a' | 'b';
 export const SIDES: readonly Side[] = ['a', 'b'];
 
-/** The settings of a limit, by name without its side. */
+/** The settings of a limit, by name without the prefix of its side. */
 type LimitSettings = Readonly<Record<string, number & string>>;
 
 interface LimitKind {
@@ -138,7 +138,7 @@ export const LIMIT_KIND = choice(
   'bucket',
 );
 
-/** Of a limit of every kind but none. */
+/** Fields of every kind of limit except `none`. */
 const COMMON: Fields = {
   scope: choice(
     'Counts',
@@ -150,7 +150,7 @@ const COMMON: Fields = {
   }),
 };
 
-/** The fields of a limit of this kind, by name without its side. */
+/** The fields of a limit of this kind, by name without the prefix of its side. */
 export const limitFields = (kind: string): Fields => {
   if (!Object.hasOwn(KINDS, kind)) return {};
   const { fields, limit } = KINDS[kind];

@@ -5,7 +5,7 @@ import { jainIndex, sum } from '../statistics.ts';
 /** Intervals of a run, whatever its length. */
 export const INTERVALS = 120;
 
-/** Of a time that no call had: null, as charts have it. */
+/** Chart values; null for an interval without data. */
 type Values = readonly (number | null)[];
 
 /** One value for each interval. */
@@ -24,7 +24,7 @@ export interface Series {
   readonly rttP95: Values;
   /** Calls in flight, on average over the interval. */
   readonly inFlight: Values;
-  /** What a limit has learnt: calls in flight, calls or tokens a second; left out for other limits. */
+  /** The learnt limit: calls in flight, or calls or tokens a second; left out for other limits. */
   readonly learnt?: Values;
 }
 
@@ -54,10 +54,10 @@ export interface RunResult {
   readonly totals: Totals;
 }
 
-/** Values in order: typed arrays are sorted as numbers, several times as fast. */
+/** Sorts values in a typed array: numeric order, several times as fast as an array. */
 const sorted = (values: readonly number[]): Float64Array => Float64Array.from(values).sort();
 
-/** The value below which a part of the sorted values is. */
+/** The quantile of sorted values at the fraction `part`; null without values. */
 export const quantile = (values: Float64Array, part: number): number | null =>
   values.length === 0
     ? null
@@ -81,7 +81,7 @@ export class Recorder {
   #intervalRttsMs: Millis[] = [];
   #inFlight = 0;
   #inFlightMax = 0;
-  /** Calls in flight × time, of the interval. */
+  /** Integral of calls in flight over the time of the interval. */
   #inFlightArea = 0;
   #updatedAt: Millis = 0;
 
@@ -100,7 +100,7 @@ export class Recorder {
     this.#count('refused');
   }
 
-  /** A call that goes to the server. */
+  /** Records a call that is sent to the server. */
   start(client: number, waitedMs: Millis, now: Millis): void {
     this.#count('allowed');
     this.#allowedBy[client]++;
@@ -109,7 +109,7 @@ export class Recorder {
     this.#changeInFlight(1, now);
   }
 
-  /** A call that the server has completed, refused, or that timed out. */
+  /** Records the end of a call: completed, refused or timed out. */
   end(outcome: Outcome, rttMs: Millis, now: Millis): void {
     this.#changeInFlight(-1, now);
     if (outcome === 'busy') this.#totals.refusedByServer++;

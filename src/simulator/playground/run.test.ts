@@ -19,7 +19,7 @@ async function simulate(link: string): Promise<PlaygroundResult & { steps: numbe
 }
 
 describe('playground server', () => {
-  /** Mean time of a call with so many calls in flight, all the time. */
+  /** Mean time of a call with constantly `inFlight` calls in flight. */
   function timeWith(inFlight: number, link: string): number {
     const timeline = new Timeline();
     const simulation = { timeline, random: seededRandom(1) };
@@ -56,7 +56,7 @@ describe('playground server', () => {
 
 describe('playground run', () => {
   test('many calls at once: a step has few of them, so that the page draws between', async () => {
-    // 1,000 calls in 50 ms of virtual time, for each limit, with waiting ones.
+    // 1,000 calls in 50 ms of virtual time for each limit, some of them waiting.
     const link = 'traffic=spike&rate=1000&factor=20&a.wait=1000&b=window&b.wait=1000&seconds=10';
     const { a, steps } = await simulate(link);
     expect(a.totals.offered).toBeGreaterThan(20_000);

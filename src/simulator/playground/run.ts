@@ -1,5 +1,5 @@
 /**
- * Runs two limits on the same traffic, each with its own server, on virtual time: the limiter of the library itself.
+ * Runs two limits on the same traffic, each with its own server, on virtual time, with the library's own limiter.
  *
  *     arrivals ──┬──▶ limit A ── allowed ──▶ server      refused calls are not retried
  *                └──▶ limit B ── allowed ──▶ server      a permit is settled with the reply of the server
@@ -21,7 +21,7 @@ import { INTERVALS, Recorder, type RunResult } from './recorder.ts';
 import { kneeServer } from './server.ts';
 import { type Arrival, arrivals, clientsOf } from './traffic.ts';
 
-/** Virtual time by which one limit is ahead of the other at most. */
+/** The most virtual time by which one limit may be ahead of the other. */
 const TURN_MS: Millis = 50;
 
 /** Instants of a step: calls, replies and timers of the limiter. */
@@ -30,7 +30,7 @@ const INSTANTS_PER_STEP = 8;
 /** Calls of a run; later ones are left out. */
 const MAX_CALLS = 200_000;
 
-/** Clients have a key each. */
+/** The most clients; each has its own key. */
 const MAX_KEYS = 128;
 
 /** The key where all clients have one count. */
@@ -49,7 +49,7 @@ export interface PlaygroundResult {
 
 const lengthOf = ({ seconds }: Settings): Millis => 1000 * (seconds as number);
 
-/** Yields the part that is done, 0 to 1, after every step. @throws {ConfigError} for a limit that is invalid. */
+/** Yields the completed fraction, 0 to 1, after every step. @throws {ConfigError} for an invalid limit. */
 export async function* simulatePlayground(
   settings: Settings,
 ): AsyncGenerator<number, PlaygroundResult> {
@@ -62,7 +62,7 @@ export async function* simulatePlayground(
     }
   const times = Array.from({ length: INTERVALS }, (_, n) => ((n + 1) * lengthMs) / INTERVALS);
   const ofA = a.result();
-  yield 1 - 1 / INTERVALS; // sorting the times of so many calls is a step of its own
+  yield 1 - 1 / INTERVALS; // sorting the times of all calls takes a step of its own
   return { a: ofA, b: b.result(), times, isCut: a.isCut };
 }
 
@@ -94,14 +94,14 @@ class LimitRun {
   readonly #timeoutMs: Millis;
   readonly #lengthMs: Millis;
   #calls = 0;
-  /** Calls whose `acquire` has not returned. */
+  /** Calls whose `acquire` is still pending. */
   #pending = 0;
   #intervals = 0;
   #isTurnOver = false;
   isCut = false;
 
   constructor(settings: Settings, side: Side) {
-    // Streams of their own: arrivals are the same for both limits, whatever else is drawn.
+    // Separate random streams: arrivals are the same for both limits, whatever else is drawn.
     const stream = (n: number) => seededRandom((settings.seed as number) * 104_729 + n);
     const timeline = this.#timeline;
     this.#lengthMs = lengthOf(settings);
@@ -164,7 +164,7 @@ class LimitRun {
     });
   }
 
-  /** What a limit that learns allows now: calls in flight, or calls or tokens a second. */
+  /** The learnt limit now: calls in flight, or calls or tokens a second. */
   #learnt(): number | undefined {
     const { limit, level } = this.#limiter?.inspect(this.#isShared ? SHARED_KEY : keyOf(0)) ?? {};
     return limit ?? level;

@@ -7,9 +7,9 @@
  *        ╱   ╲____   contention               ________╱
  *       ╱    knee           calls in flight       knee            calls in flight
  *
- * Below the knee a call takes its service time. Beyond it all calls share what the server can do (processor sharing), so
- * the time of a call grows and the calls a second stay at the capacity. Contention lets them fall. The server goes on with
- * a call that timed out at the client.
+ * Below the knee a call takes its service time. Beyond it all calls share the server's capacity (processor sharing):
+ * the time of a call grows and throughput stays at the capacity. Contention lets throughput fall. The server continues
+ * calls that timed out at the client.
  */
 
 import {
@@ -41,7 +41,7 @@ export const SERVER_FIELDS: Fields = {
 export const capacityOf = ({ knee, service }: Settings): number =>
   (1000 * (knee as number)) / (service as number);
 
-/** The speed of each call; with twice the knee in flight, the server has lost `loss` of its capacity. */
+/** The speed of each call. With twice the knee in flight, the server has lost the fraction `loss` of its capacity. */
 const kneeSpeed =
   (knee: number, loss: number): SharingOptions['speed'] =>
   (calls) => {

@@ -3,8 +3,8 @@
  *
  *     #traffic=hog&rate=100&clients=10&factor=20&…&a=bucket&a.rate=10&a.burst=20&…&b=none&seconds=60&seed=1
  *
- * A link may come from anywhere: each value is checked against the bounds of its field. An invalid one is reported and
- * replaced by the default.
+ * A link is untrusted: each value is checked against the bounds of its field. An invalid value is reported and replaced
+ * by the default.
  */
 
 import { preview } from '../../core/errors.ts';
@@ -21,10 +21,10 @@ import { LIMIT_KIND, limitFields, SIDES } from './limits.ts';
 import { SERVER_FIELDS } from './server.ts';
 import { TRAFFIC, TRAFFIC_FIELDS } from './traffic.ts';
 
-/** A longer link is not read. */
+/** Longer links are rejected. */
 const MAX_LINK_CHARS = 4000;
 
-/** Of more problems in a link, the first are reported. */
+/** The most problems of a link that are reported. */
 const MAX_PROBLEMS = 5;
 
 const RUN_FIELDS: Fields = {
@@ -32,7 +32,7 @@ const RUN_FIELDS: Fields = {
   seed: number('Seed', '', [1, 9999, 1], 1),
 };
 
-/** The settings in groups, as a form shows them; which there are depends on the kinds of traffic and limits. */
+/** The settings in groups, as a form shows them. They depend on the kinds of traffic and limits. */
 export interface FieldGroups {
   readonly traffic: Fields;
   readonly server: Fields;
@@ -60,7 +60,7 @@ export const fieldGroups = (settings: Settings): FieldGroups => groupsOf(setting
 
 const allOf = (groups: FieldGroups): Fields => Object.assign({}, ...Object.values(groups));
 
-/** Every name that a link may have, whatever the kinds are. */
+/** Every name that a link may have, over all kinds. */
 const KNOWN_NAMES: readonly string[] = [
   ...Object.keys(TRAFFIC_FIELDS).map((traffic) => groupsOf({ traffic, a: 'none', b: 'none' })),
   ...Object.keys(LIMIT_KIND.options).map((kind) =>
@@ -68,7 +68,7 @@ const KNOWN_NAMES: readonly string[] = [
   ),
 ].flatMap((groups) => Object.keys(allOf(groups)));
 
-/** Where a link names no limit. */
+/** Used where a link names no limit. */
 const INITIAL: Readonly<Record<string, string>> = { a: 'bucket', b: 'none' };
 
 export interface ReadSettings {
@@ -104,7 +104,7 @@ const unknownSetting = (name: string): string =>
     .filter((part) => part !== undefined)
     .join('; ');
 
-/** Reads the fragment of an address, without names of the page itself. */
+/** Reads the fragment of an address, without the names in `ofPage`. */
 export function readLink(fragment: string, ofPage: readonly string[] = []): ReadSettings {
   if (fragment.length > MAX_LINK_CHARS) {
     const { settings } = readSettings({});
@@ -115,14 +115,14 @@ export function readLink(fragment: string, ofPage: readonly string[] = []): Read
   return readSettings(Object.fromEntries(parameters));
 }
 
-/** The settings that matter, for a link. */
+/** The settings that have an effect, as a link. */
 export function linkOf(settings: Settings): string {
   const link = new URLSearchParams();
   for (const name of Object.keys(allOf(fieldGroups(settings)))) link.set(name, `${settings[name]}`);
   return link.toString();
 }
 
-/** The same settings but one: what another kind of traffic or limit needs has its default. */
+/** Changes one setting. Settings that another kind of traffic or limit adds get their defaults. */
 export function changeSetting(settings: Settings, name: string, value: number | string): Settings {
   const texts = Object.entries({ ...settings, [name]: value }).map(
     ([each, of]) => [each, String(of)] as const,

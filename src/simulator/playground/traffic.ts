@@ -4,8 +4,8 @@
  *     steady  ││││││││││    poisson  │ ││  │││ │    spike  ▁▁█▁▁▁█▁▁    sine  ▃▅▇▅▃▁▃▅    flappy  █▁█▁█▁
  *     hog     all clients send the same; in the middle half of the run, the first one sends `factor` times as much
  *
- * All but steady are Poisson processes whose rate depends on time, drawn by thinning: candidates arrive at the peak rate,
- * and each is kept with the probability rate / peak.
+ * All kinds except steady are Poisson processes with a rate that depends on time. They are drawn by thinning:
+ * candidates arrive at the peak rate, and each is kept with probability rate / peak.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -49,7 +49,7 @@ export const clientsOf = ({ clients }: Settings): number => clients as number;
 /** A spike lasts this part of a period, in its middle. */
 const SPIKE_PART = 0.2;
 
-/** How many calls arrive a second at an instant, of all clients together. */
+/** Arrivals per second at an instant, over all clients. */
 export function rateAt(settings: Settings, now: Millis): number {
   const rate = settings.rate as number;
   const { factor, period, depth, seconds } = settings as Readonly<Record<string, number>>;
@@ -82,11 +82,11 @@ function peakRate({ traffic, rate, factor, depth }: Settings): number {
 
 export interface Arrival {
   readonly at: Millis;
-  /** From 0; the hog is 0. */
+  /** Index of the client, from 0; the hog is 0. */
   readonly client: number;
 }
 
-/** The calls of a run in order of time, without end. The same seed gives the same calls. */
+/** The calls of a run in order of time, as an endless sequence. Equal seeds give equal calls. */
 export function* arrivals(settings: Settings, random: Random): Generator<Arrival, never> {
   const clients = clientsOf(settings);
   if (settings.traffic === 'steady') {

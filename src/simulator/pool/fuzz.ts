@@ -1,8 +1,8 @@
 /**
  * Fuzz test of the pool agreement on virtual time: at no instant may the parts add up to more than the limit.
  *
- * Members join, sync, leave, crash and are suspended. Requests and responses are delayed, lost or reordered. The store is
- * unavailable for all or for one, or loses its state. Clocks are wrong by up to an hour. A seed decides.
+ * Members join, sync, leave, crash and are suspended. Requests and responses are delayed, lost or reordered. The store
+ * is unavailable for all members or for one, or loses its state. Clocks are wrong by up to an hour. Runs are seeded.
  */
 
 import {
@@ -30,14 +30,14 @@ export interface FuzzOptions {
 export interface FuzzResult {
   /** Overshoots: when, how much, of which limit. */
   readonly overshoots: readonly string[];
-  /** True if, after a quiet period, all agreed and the whole limit was in use. */
+  /** True if, after a quiet period, all members agreed and the whole limit was in use. */
   readonly isFullyUsed: boolean;
 }
 
-/** Longer and shorter than the second that parts refer to. */
+/** Longer and shorter than the 1 s that parts refer to. */
 const MEMBER_TIMEOUTS_MS: readonly Millis[] = [2000, 600];
 const STALE_FOR_MS: Millis = 10_000;
-/** Long enough to drop the last crashed member and to agree, up to the next second. */
+/** Long enough to drop the last crashed member and to agree, plus up to 1 s. */
 const QUIESCENT_MS: Millis = 6500;
 
 const MIN_SYNC_MS: Millis = 80;
@@ -56,9 +56,9 @@ interface PoolUser {
 
 interface FuzzedNode extends PoolUser {
   syncAt: Millis;
-  /** Without connection to the store until then. */
+  /** Without a connection to the store until this time. */
   isolatedUntil: Millis;
-  /** Suspended until then: it neither uses its part nor handles a message. */
+  /** Suspended until this time: it neither uses its part nor handles messages. */
   suspendedUntil: Millis;
 }
 
@@ -116,7 +116,7 @@ export function fuzzPool({ seed, steps, isStrict }: FuzzOptions): FuzzResult {
   };
 
   const suspend = (node: FuzzedNode): void => {
-    // A member that has just failed to reach the store cannot tell from when on it is dropped.
+    // A member that has just failed to reach the store cannot know when it is dropped.
     if (node.member.view(now + node.skewMs).ageMs > MIN_SYNC_MS) return;
     node.suspendedUntil = now + between(50, 3 * memberTimeoutMs);
     node.syncAt = Math.max(node.syncAt, node.suspendedUntil);
@@ -175,9 +175,9 @@ export function fuzzPool({ seed, steps, isStrict }: FuzzOptions): FuzzResult {
   return { overshoots, isFullyUsed: used.isFullyUsed };
 }
 
-/** What all members together could use in this second of the store's clock. */
+/** Adds up the tokens that all members can use in the current second of the store's clock. */
 export class UsageAuditor {
-  /** True if in the last complete second all of every limit was usable. */
+  /** True if all tokens of every limit were usable in the last complete second. */
   isFullyUsed = false;
   #second = -1;
   #peaks = new Map<string, number[]>();
@@ -207,6 +207,6 @@ export class UsageAuditor {
   }
 }
 
-/** By the rule that grants tokens. */
+/** The part of a member, by the rule that grants tokens. */
 const quotaOf = (limit: number, { size, rank }: Claim, second: number): number =>
   size === 0 ? 0 : memberQuota(limit, size, rank, second);

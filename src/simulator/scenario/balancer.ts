@@ -3,7 +3,7 @@ import type { Random } from '../../core/random.ts';
 import type { ScenarioNode } from './node.ts';
 import type { Balancer } from './scenario.ts';
 
-/** The node for a call of the nth caller; undefined if the balancer knows of no running one. */
+/** The node for a call of the nth caller; undefined if the balancer knows of no running node. */
 export type PickNode = (caller: number, now: Millis) => ScenarioNode | undefined;
 
 export function createBalancer(
@@ -32,7 +32,7 @@ export function createBalancer(
   };
 }
 
-/** The node with the fewest open calls; nodes take turns where several have as few. */
+/** The node with the fewest open calls; on a tie, nodes take turns. */
 function leastOf(nodes: readonly ScenarioNode[], turn: number): number {
   let best = turn % nodes.length;
   for (let n = 0; n < nodes.length; n++) {

@@ -38,7 +38,7 @@ function grown<T extends Float64Array | Float32Array | Uint32Array | Uint16Array
 }
 
 export class DecisionLog extends Rows {
-  /** When it was decided, from the first instant of the scenario on. */
+  /** Time of the decision since the first instant of the scenario. */
   at = new Float64Array(FIRST_ROWS);
   waitedMs = new Float32Array(FIRST_ROWS);
   caller = new Uint16Array(FIRST_ROWS);

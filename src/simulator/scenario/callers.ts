@@ -13,11 +13,11 @@ export interface Caller {
   readonly random: Random;
   /** Undefined for a hog. */
   readonly next: NextCall | undefined;
-  /** When its last call was made, or is to be made. */
+  /** The time of its last call, made or scheduled. */
   lastAt: Millis;
 }
 
-/** Numbers of keys by name: the log has numbers. */
+/** Assigns numbers to key names: the log has numbers only. */
 export class KeyNumbers {
   readonly #numbers = new Map<string, number>();
 

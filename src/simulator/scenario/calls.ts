@@ -18,30 +18,30 @@ export interface CallsOptions {
   readonly timeline: Timeline;
   readonly startMs: Millis;
   readonly pick: PickNode;
-  /** Undefined: an allowed call is over at once. */
+  /** Undefined: an allowed call ends at once. */
   readonly server: Server | undefined;
   readonly decisions: DecisionLog;
   readonly replies: ReplyLog;
-  /** A promise may have been resolved. */
+  /** Called when promises may have resolved. */
   readonly onPromises: () => void;
 }
 
-/** A call that is more than one check: it waits, is served, or needs a permit. */
+/** A call that takes more than one check: it waits, is served, or needs a permit. */
 interface Call extends OpenCall {
   readonly caller: Caller;
-  /** How often it was tried before. */
+  /** Number of earlier attempts. */
   readonly attempts: number;
-  /** Which of the caller's keys. */
+  /** Index of the caller's key. */
   readonly keyIndex: number;
   readonly node: ScenarioNode;
   readonly madeAt: Millis;
-  /** When the server got it; NaN before. */
+  /** When the server received it; NaN before. */
   servedAt: Millis;
   permit: Permit | undefined;
   isOpen: boolean;
 }
 
-/** What a call is told if no limit has refused it: try again when the back-off says so. */
+/** The retry time of a call that no limit has refused: only its back-off counts. */
 const AT_ONCE: Millis = 0;
 
 export class Calls {
@@ -58,7 +58,7 @@ export class Calls {
     this.#decisions = options.decisions;
   }
 
-  /** Schedules the calls of a caller. */
+  /** Schedules the first call of a caller. */
   start(caller: Caller): void {
     const { traffic, fromMs } = caller.client;
     if (traffic.shape !== 'hog') {
@@ -74,7 +74,7 @@ export class Calls {
       this.#timeline.scheduleAt(this.#startMs + fromMs, begin);
   }
 
-  /** Logs the calls that are at the server. */
+  /** Logs the calls that are still at the server. */
   end(durationMs: Millis): void {
     for (const { caller, servedAt } of this.#atServer)
       this.#options.replies.add(servedAt, durationMs, caller.index, 'open');
@@ -197,7 +197,7 @@ export class Calls {
     else this.#retryOrEnd(caller, attempts, madeAt, AT_ONCE);
   }
 
-  /** The caller has waited too long, or the node has crashed. */
+  /** Abandons a call: the caller has waited too long, or the node has crashed. */
   #abandon(call: Call, why: 'timeout' | 'failed'): void {
     if (!call.isOpen) return;
     const { caller, keyIndex, madeAt, attempts } = call;
@@ -216,7 +216,7 @@ export class Calls {
     this.#options.replies.add(servedAt, now, caller.index, reply);
     if (node.isUp)
       permit?.settle({ outcome: reply, rttMs: now - servedAt, ...(attempt && { attempt }) });
-    this.#options.onPromises(); // a waiting call may have got the permit
+    this.#options.onPromises(); // a waiting call may get the permit
   }
 
   #close(call: Call): void {

@@ -2,7 +2,7 @@
  * A backend on a central server such as Redis, on virtual time: one round trip for every request, decided on the
  * server by the same policy that the library runs.
  *
- * The scripts in Lua are not run here; tests hold that they decide as the policies do. Batching, prefetch, the fleet's
+ * The Lua scripts do not run here; tests verify that they decide as the policies do. Batching, prefetch, the fleet
  * queue and the circuit breaker of `backends/redis` are not simulated: every request waits for its own deadline.
  */
 

@@ -6,7 +6,7 @@ import { type LimitTerms, termsOf } from './limit-terms.ts';
 import type { ScenarioRun } from './run.ts';
 import type { FigureName } from './scenario.ts';
 
-/** Which calls count. */
+/** Selects the calls that count. */
 export interface Selection {
   /** The client; undefined: all. */
   readonly of: string | undefined;
@@ -14,7 +14,7 @@ export interface Selection {
   readonly toMs: Millis;
 }
 
-/** NaN: the run has no such figure, such as a waiting time without a call that was allowed. */
+/** NaN: the run has no such figure, such as a waiting time without an allowed call. */
 export type ScenarioFigures = Readonly<Record<FigureName, number>>;
 
 export function figuresOf(run: ScenarioRun, selection: Selection): ScenarioFigures {
@@ -30,7 +30,7 @@ export function figuresOf(run: ScenarioRun, selection: Selection): ScenarioFigur
   };
 }
 
-/** Per caller, whether its calls count. */
+/** Whether a caller's calls count, by caller. */
 const selectedCallers = ({ callers }: ScenarioRun, { of }: Selection): readonly boolean[] =>
   callers.map(({ client }) => of === undefined || client.name === of);
 
@@ -97,7 +97,7 @@ function replyFigures(run: ScenarioRun, selection: Selection) {
   };
 }
 
-/** A call that ends at an instant makes way for one that starts then. */
+/** The highest level; at one instant, ends count before starts. */
 function highestLevel(changes: [at: Millis, by: number][]): number {
   changes.sort(([a, by], [b, other]) => a - b || by - other);
   let [level, highest] = [0, 0];
@@ -108,7 +108,7 @@ function highestLevel(changes: [at: Millis, by: number][]): number {
   return highest;
 }
 
-/** The units that were asked for and allowed under one key. */
+/** The units that were requested and allowed under one key. */
 interface KeyUse {
   demand: number;
   allowed: number;
@@ -127,7 +127,7 @@ function limitFigures(run: ScenarioRun, selection: Selection) {
   if (figures.length === 0) return { overshoot: Number.NaN, utilisation: Number.NaN };
   return {
     overshoot: Math.max(...figures.map(({ overshoot }) => overshoot)),
-    // The rule that is used most is the one that limits.
+    // The rule with the highest use is the one that limits.
     utilisation: Math.max(...figures.map(({ utilisation }) => utilisation)),
   };
 }
@@ -177,7 +177,7 @@ const overshootOfUse = (
     ? overshootOf(times, perMs * 1000, burst, costs)
     : windowOvershootOf(times, burst, windowMs, costs);
 
-/** Allowed units relative to the demand or, where that is less, to what the rate allows in that time. */
+/** Allowed units relative to the demand, or to the rate over that time if that is less. */
 function utilisationOf(
   uses: readonly KeyUse[],
   { perMs }: LimitTerms,
@@ -188,7 +188,7 @@ function utilisationOf(
   return uses.reduce((sum, { allowed }) => sum + allowed, 0) / possible;
 }
 
-/** The fraction of the server's capacity that worked. */
+/** The busy fraction of the server's capacity. */
 function serverUseOf({ scenario, work }: ScenarioRun, { fromMs, toMs }: Selection): number {
   const { server } = scenario;
   if (!server) return Number.NaN;
@@ -200,7 +200,7 @@ function serverUseOf({ scenario, work }: ScenarioRun, { fromMs, toMs }: Selectio
   return busy / ((server.knee ?? server.workers) * (toMs - fromMs));
 }
 
-/** NaN without values. */
+/** The quantile of sorted values at the fraction `part`; NaN without values. */
 function quantile(sorted: Float64Array, part: number): number {
   return sorted[Math.min(sorted.length - 1, Math.floor(part * sorted.length))] ?? Number.NaN;
 }

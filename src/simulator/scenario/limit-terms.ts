@@ -3,15 +3,15 @@ import { parseDuration, parseRate } from '../../core/duration.ts';
 import type { Limit } from '../../policies/limit.ts';
 
 export interface LimitTerms {
-  /** Units a millisecond in the long run. */
+  /** Long-term rate in units per millisecond. */
   readonly perMs: number;
-  /** Units at once after a pause. */
+  /** Burst: units at once after an idle time. */
   readonly burst: number;
-  /** Of a window: its length; `burst` units fit into any. */
+  /** The length of a window limit: any window of this length admits `burst` units. */
   readonly windowMs?: Millis;
 }
 
-/** The terms of every rule of the limit that is a rate; none of a limit that learns or counts calls in flight. */
+/** The terms of every rate rule of the limit; none for a limit that learns or counts calls in flight. */
 export function termsOf(limit: Limit): LimitTerms[] {
   if (limit.all !== undefined) return limit.all.flatMap(termsOf);
   if (limit.bucket !== undefined) {

@@ -8,7 +8,7 @@ export class Links {
   readonly #options: ScenarioNetwork;
   readonly #random: Random;
   readonly #datagrams: Network;
-  /** By node, how many partitions cut it off at the moment. */
+  /** The active partitions that cut the node off, by node. */
   readonly #cuts: number[][];
   #outages = 0;
 
@@ -19,7 +19,7 @@ export class Links {
     this.#cuts = Array.from({ length: nodes }, () => []);
   }
 
-  /** The nodes reach each other, and neither the rest nor a server. */
+  /** Partitions the network: these nodes reach each other, but neither the other nodes nor a server. */
   partition(id: number, nodes: readonly number[]): void {
     for (const node of nodes) this.#cuts[node].push(id);
   }
@@ -28,7 +28,7 @@ export class Links {
     for (const cuts of this.#cuts) if (cuts.includes(id)) cuts.splice(cuts.indexOf(id), 1);
   }
 
-  /** The server of a backend is unavailable while more outages have begun than ended. */
+  /** Counts outages of a backend's server, which is unavailable while their number is above 0. */
   changeOutages(by: 1 | -1): void {
     this.#outages += by;
   }
@@ -42,14 +42,14 @@ export class Links {
     return this.#outages === 0 && this.#cuts[node].length === 0;
   }
 
-  /** A datagram: calls `arrive` with the delay of each copy. */
+  /** Sends a datagram: calls `arrive` with the delay of each copy. */
   datagram(from: number, to: number, now: Millis, arrive: (afterMs: Millis) => void): void {
     if (this.areConnected(from, to)) this.#datagrams.transmit(from, to, now, arrive);
   }
 
   /**
-   * A request over a connection and its response, as the node's clock sees them. Lost packets are sent again by the
-   * transport, so only delay and jitter count. Never settles while the node is cut off; a deadline ends it.
+   * A request over a connection and its response, in the node's time. The transport retransmits lost packets, so only
+   * delay and jitter count. Never settles while the node is cut off; a deadline ends it.
    */
   async request<T>(
     clock: NodeClock,

@@ -1,6 +1,6 @@
 /**
- * The clock of a simulated process. A frozen process (SIGSTOP) fires no timer and fires all overdue ones when it goes
- * on; a crashed one never does. Time itself goes on for both.
+ * The clock of a simulated process. A frozen process (SIGSTOP) fires no timers and fires all overdue ones when it
+ * resumes; a crashed one never fires them. Time passes for both.
  */
 
 import type { Clock, Millis } from '../../core/clock.ts';
@@ -13,7 +13,7 @@ export class NodeClock implements Clock {
   #isDead = false;
   #overdue: (() => void)[] = [];
 
-  /** `onTimer` is called after every timer: promises may have resolved. */
+  /** `onTimer` is called after every timer, because promises may have resolved. */
   constructor(timeline: Timeline, onTimer: () => void) {
     this.#timeline = timeline;
     this.#onTimer = onTimer;

@@ -10,12 +10,12 @@ import { NodeClock } from './node-clock.ts';
 import type { ScenarioLimit } from './scenario.ts';
 import type { SharedBackend } from './shared-backends.ts';
 
-/** Keys of one limit in one node. */
+/** The most keys of one limit in one node. */
 const MAX_KEYS = 1_000_000;
 
 /** A call that a node has accepted and that has not ended. */
 export interface OpenCall {
-  /** The node has crashed. */
+  /** Fails the call because the node has crashed. */
   fail(): void;
 }
 
@@ -24,7 +24,7 @@ export interface NodeSetup {
   readonly limits: readonly ScenarioLimit[];
   readonly shared: readonly SharedBackend[];
   readonly seed: number;
-  /** Promises may have resolved. */
+  /** Called when promises may have resolved. */
   readonly onTimer: () => void;
 }
 
@@ -36,9 +36,9 @@ export class ScenarioNode {
   limiter: Limiter | RemoteLimiter;
   /** Set if the limiter decides at once. */
   local: Limiter | undefined;
-  /** The key of all calls, where the only limit has one. */
+  /** The one key of all calls, where the node's only limit has one. */
   readonly key: string | undefined;
-  /** True if a check is all that a call needs: no permit is to be settled. */
+  /** True if a call needs only a check: there is no permit to settle. */
   readonly isCheckOnly: boolean;
   isUp = true;
   isFrozen = false;
@@ -89,13 +89,13 @@ export class ScenarioNode {
     this.open.clear();
   }
 
-  /** Leaves the backends first, as a process does that is told to stop. */
+  /** Stops in an orderly way: leaves the backends first. */
   stop(now: Millis): void {
     for (const backend of this.#setup.shared) backend.leave(this.index);
     this.crash(now);
   }
 
-  /** Starts again, without what it had in memory. */
+  /** Restarts without the state it had in memory. */
   start(): void {
     if (this.isUp) return;
     this.clock = new NodeClock(this.#setup.timeline, this.#setup.onTimer);
@@ -122,7 +122,7 @@ export class ScenarioNode {
     for (const run of held) run();
   }
 
-  /** Runs now or, while the process is frozen, when it goes on. */
+  /** Runs now or, while the process is frozen, when it resumes. */
   whenRunning(run: () => void): void {
     if (this.isFrozen) this.#held.push(run);
     else run();

@@ -14,7 +14,7 @@ const MAX_COST = 1_000_000;
 const MAX_RETRIES = 100;
 const MAX_PARALLEL = 10_000;
 const MAX_TIMES = 10_000;
-/** More often, a refused hog would be all that is simulated. */
+/** A shorter pause would fill the run with refused calls of a hog. */
 const MIN_HOG_PAUSE_MS: Millis = 0.1;
 
 export function readClient(value: unknown, name: string, path: string, durationMs: Millis): Client {

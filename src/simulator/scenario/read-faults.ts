@@ -5,7 +5,7 @@ import { OptionReader, requireNumber } from '../../core/options.ts';
 import { boundedDuration, readMillis } from './read-times.ts';
 import type { Fault, ScenarioLimit } from './scenario.ts';
 
-/** What a fault or an expectation can refer to. */
+/** The nodes, limits and times that a fault or an expectation can refer to. */
 export interface FaultScope {
   readonly nodes: number;
   readonly durationMs: Millis;
@@ -13,7 +13,7 @@ export interface FaultScope {
   readonly hasServer: boolean;
 }
 
-/** What fails; without when. */
+/** A fault without its times. */
 type What = Fault extends infer F ? (F extends Fault ? Omit<F, 'atMs' | 'forMs'> : never) : never;
 
 const MAX_FACTOR = 1000;
@@ -29,7 +29,7 @@ export function readFault(value: unknown, path: string, scope: FaultScope): Faul
     ]),
   );
   const what = readOnlyField(fields, readers);
-  // A restart takes a moment; all else lasts until it is said to end.
+  // A restart is short; all other faults last until the scenario ends them.
   const forMs = fields.has('for')
     ? boundedDuration(fields, 'for')
     : what?.kind === 'restart'
@@ -76,7 +76,7 @@ function requireServer(path: string, given: unknown, { hasServer }: FaultScope):
   if (!hasServer) throw new ConfigError(path, 'left out without a `server`', given);
 }
 
-/** The first node is 1. */
+/** Returns the index of a node; the first node is number 1. */
 function nodeOf(given: unknown, path: string, { nodes }: FaultScope): number {
   requireNumber(path, given, { min: 1, max: nodes, integer: true });
   return (given as number) - 1;

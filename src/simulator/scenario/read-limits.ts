@@ -40,7 +40,7 @@ export function readLimit(
 
 const RULES = LIMIT_KINDS.join(', ');
 
-/** The one rule among the fields. */
+/** Reads the only rule among the fields. */
 function readRule(fields: OptionReader): Limit {
   const kinds = LIMIT_KINDS.filter((kind) => fields.has(kind));
   if (kinds.length !== 1) {
@@ -65,7 +65,7 @@ function readQueue(fields: OptionReader): ScenarioLimit['queue'] {
   return queue ?? { max: 0, order: 'fifo' };
 }
 
-/** `peers: true`, or with options: `pool: { sync: 50ms }`. Without one the limit is local. */
+/** Reads `peers: true`, or options such as `pool: { sync: 50ms }`. Without a backend the limit is local. */
 function readBackend(fields: OptionReader): BackendSpec {
   const kinds = BACKEND_KINDS.filter((kind) => fields.valueOr(kind, false) !== false);
   if (kinds.length > 1) fields.throwFor(kinds[1], `left out beside ${kinds[0]}`);
@@ -130,7 +130,7 @@ const READERS: Readonly<
   }),
 };
 
-/** Creates the limiter of one node: a rule that its backend cannot share is reported as one of the library is. */
+/** Creates the limiter of one node, so that a rule its backend cannot share is reported as the library reports it. */
 function requireShareable(limit: ScenarioLimit, path: string, nodes: number): void {
   const timeline = new Timeline();
   const clock = new NodeClock(timeline, () => {});

@@ -1,8 +1,4 @@
-/**
- * Reads a scenario. Every mistake is reported at once, with the path of its field.
- *
- * docs/reference/scenarios.md describes each field; a test holds that none is missing there.
- */
+/** Reports every mistake at once, with the path of its field. docs/reference/scenarios.md describes each field. */
 
 import type { Millis } from '../../core/clock.ts';
 import { isNonEmptyString } from '../../core/config-helpers.ts';
@@ -32,10 +28,10 @@ const MAX_SEED = 2 ** 31;
 /** The log of a run has a row for each call. */
 export const MAX_CALLS = 20_000_000;
 
-/** In 2026, as the wall clock of a real run: seconds since 1970 are large numbers, and time has a fine grain. */
+/** A date in 2026, as on a real wall clock: times are large numbers with a resolution of 2^-12 ms. */
 const DEFAULT_START = '2026-01-01T00:00:00Z';
 
-/** Peers have greeted each other and members of a pool agree on their number. */
+/** Long enough for peers to finish their handshakes and for pool members to agree on their number. */
 const DEFAULT_WARM_UP_MS: Millis = 5000;
 
 const DEFAULT_DETECTS_MS: Millis = 1000;
@@ -82,7 +78,7 @@ function readStart(fields: OptionReader): Millis {
   return startMs;
 }
 
-/** Its order alone, or an object. */
+/** Reads the order alone, or an object. */
 function readBalancer(fields: OptionReader): Balancer {
   const value = fields.valueOr('balancer', {});
   if (!isRecord(value))
@@ -160,7 +156,7 @@ function readList<T>(
   );
 }
 
-/** Estimated, so that a file with a slip in a rate fails at once and not after minutes. */
+/** Estimates the number of calls, so that a mistyped rate fails at once and not after minutes. */
 function requireCallBudget({ clients, durationMs }: Scenario): void {
   const calls = clients.reduce((sum, { traffic, count, fromMs, toMs }) => {
     const perMs =

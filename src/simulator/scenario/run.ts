@@ -26,7 +26,6 @@ import { createSharedBackend } from './shared-backends.ts';
 export interface ScenarioRun {
   readonly scenario: Scenario;
   readonly callers: readonly Caller[];
-  /** How many keys the callers have together. */
   readonly keys: number;
   readonly decisions: DecisionLog;
   readonly replies: ReplyLog;
@@ -34,13 +33,13 @@ export interface ScenarioRun {
   readonly samples: LimitSamples;
 }
 
-/** Called now and then with the simulated fraction of the run. */
+/** Called at intervals with the simulated fraction of the run. */
 export type OnProgress = (fraction: number) => void;
 
-/** Microtask turns after an instant: more than the longest chain of promises of a limiter. */
+/** Microtask turns after an instant: more than the longest promise chain of a limiter. */
 const MICROTASK_TURNS = 50;
 
-/** Instants between two reports of progress. */
+/** Instants between two progress reports. */
 const PROGRESS_INSTANTS = 10_000;
 
 export async function runScenario(
@@ -75,7 +74,7 @@ async function drainMicrotasks(): Promise<void> {
   for (let n = 0; n < MICROTASK_TURNS; n++) await Promise.resolve();
 }
 
-/** Everything that takes part, connected. */
+/** Creates and connects the callers, nodes, backends and the server. */
 function prepare(scenario: Scenario, timeline: Timeline, onPromises: () => void) {
   const { seed, startMs, nodes: nodeCount, limits, network } = scenario;
   const links = new Links(network, nodeCount, seededRandom(seed * 104_729 + 1));

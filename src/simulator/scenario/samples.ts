@@ -8,10 +8,10 @@ const SAMPLES = 300;
 
 export class LimitSamples {
   readonly everyMs: Millis;
-  /** From the first instant on; NaN where the limit has no such number. */
+  /** Values since the first instant; NaN where the limit has no such number. */
   readonly values = new Float64Array(SAMPLES).fill(Number.NaN);
 
-  /** The limit for the first caller's key, in the first node that runs. */
+  /** Samples the limit for the first caller's key, in the first running node. */
   constructor(
     { durationMs, startMs }: Scenario,
     timeline: Timeline,

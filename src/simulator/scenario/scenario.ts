@@ -1,5 +1,5 @@
 /**
- * A scenario: who calls, what limits the calls, what serves them, what fails, and what is expected.
+ * A scenario: clients, limits, a server, faults and expectations.
  *
  *     clients ──▶ balancer ──▶ nodes: one limiter each, joined by a backend ──▶ server
  *
@@ -20,28 +20,28 @@ export const BACKEND_KINDS = ['redis', 'peers', 'pool', 'groups'] as const;
 
 export interface Balancer {
   readonly order: BalancerOrder;
-  /** From so long after a node has failed on, it gets no calls until it is back. */
+  /** Delay after a node's failure until it gets no more calls; calls resume when it is back. */
   readonly detectsMs: Millis;
 }
 
 export interface Client {
   readonly name: string;
   readonly traffic: Traffic;
-  /** How many of this kind; each has its own traffic and its own key. */
+  /** The number of clients of this kind; each has its own traffic and its own key. */
   readonly count: number;
-  /** Its calls are spread at random over so many keys. */
+  /** The number of keys over which its calls are spread at random. */
   readonly keys: number;
-  /** One key for all of this kind; undefined: a key for each. */
+  /** One key for all clients of this kind; undefined: a key for each. */
   readonly key: string | undefined;
   readonly cost: number;
-  /** How its attempts end, such as logins with the wrong password: reported to a lock-out. */
+  /** The outcome of its attempts, such as failed logins: reported to a lock-out. */
   readonly attempt: AttemptOutcome | undefined;
   /** The longest time a call waits for a permit; 0: it does not wait. */
   readonly waitMs: Millis;
   /** Further attempts after a refusal or a reply that is not ok, and the first pause before one. */
   readonly retries: number;
   readonly backoffMs: Millis;
-  /** A call without a reply for so long has timed out. */
+  /** Time after which a call without a reply has timed out. */
   readonly timeoutMs: Millis;
   readonly fromMs: Millis;
   readonly toMs: Millis;
@@ -72,7 +72,7 @@ export type Traffic =
       readonly everyMs: Millis;
       readonly forMs: Millis;
     }
-  /** Always `parallel` calls under way; after a refusal the next one follows in `everyMs`. */
+  /** `parallel` calls in flight at all times; after a refusal the next one follows in `everyMs`. */
   | { readonly shape: 'hog'; readonly parallel: number; readonly everyMs: Millis };
 
 export type BackendSpec =
@@ -103,19 +103,19 @@ export interface ScenarioLimit {
 }
 
 export interface ScenarioServer {
-  /** Calls served at once; the rest waits. */
+  /** Calls served at once; others are queued. */
   readonly workers: number;
   readonly timeMs: Millis;
   readonly distribution: 'constant' | 'exponential' | 'log-normal';
-  /** Calls in service from which on each of them takes longer. */
+  /** Number of calls in service above which each call takes longer. */
   readonly knee: number | undefined;
-  /** Calls that may wait; beyond them calls are refused. */
+  /** Length of the queue; calls beyond it are refused. */
   readonly maxQueue: number;
-  /** Calls a second; beyond them calls are refused. */
+  /** Calls per second; calls beyond it are refused. */
   readonly quotaPerSecond: number | undefined;
   /** Fraction of calls that is refused at random. */
   readonly busy: number;
-  /** For `forMs` of every `everyMs` no work is done. */
+  /** For `forMs` of every `everyMs` the server does no work. */
   readonly pause: { readonly everyMs: Millis; readonly forMs: Millis } | undefined;
   readonly rttMs: Millis;
 }
@@ -143,7 +143,7 @@ export interface Expectation {
   readonly toMs: Millis;
 }
 
-/** What an expectation can name; times are in milliseconds. */
+/** Figures that an expectation can name; times are in milliseconds. */
 export const FIGURE_NAMES = [
   'calls',
   'allowed',

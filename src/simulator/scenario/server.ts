@@ -25,11 +25,11 @@ const SIGMA = 0.9;
 /** How steeply calls slow down above the knee. */
 const KNEE_SCALE = 4;
 
-/** What faults change. */
+/** Server state that faults change. */
 export interface ServerState {
-  /** How many times as long as usual a call takes. */
+  /** Factor on the duration of a call. */
   slowness: number;
-  /** Every call is refused while it is above 0. */
+  /** Number of active refusal faults: above 0, every call is refused. */
   refusals: number;
 }
 

@@ -1,5 +1,5 @@
 /**
- * The backends of a scenario: what nodes share of a limit, each through the code that ships.
+ * The backends of a scenario: the state that nodes share, each through production code.
  *
  *     local    nothing
  *     redis    one state behind a round trip (central-backend.ts)
@@ -29,9 +29,9 @@ import type { Links } from './links.ts';
 import type { NodeClock } from './node-clock.ts';
 import type { BackendSpec, ScenarioLimit } from './scenario.ts';
 
-/** What the nodes share of one limit. */
+/** The shared state of one limit. */
 export interface SharedBackend {
-  /** The backend of a node that starts now; undefined: its own memory. */
+  /** The backend of a node that starts now; undefined: local state. */
   join(node: number, clock: NodeClock): BackendFactory | RemoteBackendFactory | undefined;
   /** The node stops in an orderly way. */
   leave(node: number): void;
@@ -121,7 +121,7 @@ class Mesh implements SharedBackend {
 
   #tick(peer: Peer): void {
     const now = peer.clock.now();
-    if (now < peer.wakeAt) return; // replaced by an earlier one, which has run
+    if (now < peer.wakeAt) return; // replaced by an earlier tick, which has run
     peer.wakeAt = Infinity;
     peer.protocol.tick(now);
     this.#schedule(peer);

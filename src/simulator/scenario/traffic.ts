@@ -5,7 +5,7 @@ import type { Traffic } from './scenario.ts';
 /** The time of the next call after `at`; both count from the first instant of the scenario. */
 export type NextCall = (at: Millis) => Millis;
 
-/** Undefined for a hog: its next call follows the end of another. */
+/** Undefined for a hog: its next call follows the end of the previous one. */
 export function nextCallOf(traffic: Traffic, random: Random): NextCall | undefined {
   switch (traffic.shape) {
     case 'hog':
@@ -32,14 +32,14 @@ export function nextCallOf(traffic: Traffic, random: Random): NextCall | undefin
   }
 }
 
-/** At equal intervals, with a phase of its own: clients that start together would be one burst. */
+/** Equal intervals with a random phase: clients that start together would form one burst. */
 function steady(perMs: number, random: Random): NextCall {
   const phase = random();
   let n = 0;
   return () => (n++ + phase) / perMs;
 }
 
-/** A Poisson process at the highest rate, of which a part is left out: `level` is between 0 and 1. */
+/** Thinning: a Poisson process at the highest rate, of which the fraction `level` (0 to 1) is kept. */
 function thinned(maxPerMs: number, random: Random, level: (at: Millis) => number): NextCall {
   return (from) => {
     for (let at = from; ; ) {
