@@ -9,6 +9,7 @@ import { OUTAGE_DEADLINE_MS } from '../../../test/support/wait-timeout.ts';
 import { type Clock, schedule, systemClock } from '../../core/clock.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
+import type { Refusal } from '../../limiter/permit.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import { RttEstimator } from '../rtt-estimator.ts';
 import type { CommandText } from './batcher.ts';
@@ -90,6 +91,19 @@ describe.skipIf(redisServer() === undefined).each([
       stage.service.resume();
     }
   }
+
+  test('a call whose turn comes after its wait is told when the limit opens', async () => {
+    const api = fair(60_000);
+    const calls = [1, 2, 3].map(() => api.acquire('token', 1, { wait: 300 }));
+    const [first, ...others] = await Promise.all(calls);
+    expect(first).toMatchObject({ verdict: 'allow' });
+    for (const refusal of others) {
+      expect(refusal).toMatchObject({ verdict: 'deny', reason: 'too-long' });
+      const { retryAfterMs } = refusal as Refusal;
+      expect(retryAfterMs).toBeGreaterThan(30_000);
+      expect(retryAfterMs).toBeLessThanOrEqual(60_000);
+    }
+  });
 
   test('a call that arrives while Redis is unavailable can abort or expire, else is served later', async () => {
     const api = fair(10);

@@ -58,9 +58,10 @@ const MAX_AHEAD_MS: Millis = 1000;
 const refusalIn = (
   { rule, fromFallback = false }: Partial<KeyQueue> = {},
   reason: 'too-long' | 'queue-full',
+  retryAfterMs: Millis = 0,
 ): FairWaitResult => ({
   verdict: 'deny',
-  retryAfterMs: 0,
+  retryAfterMs,
   reason,
   ...(rule !== undefined && { rule }),
   ...(fromFallback && { fromFallback }),
@@ -105,6 +106,8 @@ interface KeyQueue {
   rule: string | undefined;
   /** Whether `onUnavailable` made the last decision. */
   fromFallback: boolean;
+  /** When the permit of the first waiter opens, on Redis's clock, as of the last reply or message; NaN: unknown. */
+  opensAt: Millis;
 }
 
 export type SendCommand = (key: string, command: CommandText) => Promise<TimedReply>;
@@ -169,7 +172,7 @@ export class FairQueue {
     this.#processId = randomId(options.random);
     this.#waiters = new WaiterSet({
       ...options,
-      expiredResult: ({ queue }) => refusalIn(queue, 'too-long'),
+      expiredResult: ({ queue }) => this.#tooLong(queue),
       onRemove: (waiter) => this.#removeFromQueue(waiter),
       onAbandon: (waiters) => {
         for (const waiter of waiters) this.#leaveQueue(waiter);
@@ -219,6 +222,13 @@ export class FairQueue {
     });
   }
 
+  /** `retryAfterMs` is the least time until the turn of the first waiter; 0: unknown. */
+  #tooLong(queue: KeyQueue): FairWaitResult {
+    const { toRedisTime, clock } = this.#options;
+    const ms = Math.ceil(queue.opensAt - toRedisTime(queue.key, clock.now()));
+    return refusalIn(queue, 'too-long', ms > 0 ? ms : 0);
+  }
+
   /** The deadline on Redis's clock; `-` for none, or while that clock is unknown. */
   #redisDeadline(key: string, deadline: Millis): string {
     const { toRedisTime, rtt } = this.#options;
@@ -258,7 +268,7 @@ export class FairQueue {
   #createQueue(key: string): KeyQueue {
     const flows = this.#options.order === 'fair' ? new FlowGroups<QueuedWaiter>() : undefined;
     const waiters = new Set<QueuedWaiter>();
-    const state = { rule: undefined, fromFallback: false };
+    const state = { rule: undefined, fromFallback: false, opensAt: Number.NaN };
     const queue = { key, waiters, flows, clockOffset: new ClockOffset(), ...state };
     this.#queues.set(key, queue);
     return queue;
@@ -303,7 +313,7 @@ export class FairQueue {
     if (waiter.isRequesting) waiter.announced = announced;
     else if (kind === 'permit') this.#onGrant(waiter, ms, at + ms);
     else if (kind === 'turn') this.#scheduleTurn(waiter, ms, at);
-    else this.#waiters.resolve(waiter, refusalIn(waiter.queue, 'too-long'));
+    else this.#waiters.resolve(waiter, this.#tooLong(waiter.queue));
   }
 
   /**
@@ -333,6 +343,7 @@ export class FairQueue {
   #scheduleTurn(waiter: QueuedWaiter, ms: Millis, at: Millis): void {
     if (!waiter.isWaiting || waiter.isRequesting || waiter.isGranted) return;
     waiter.opensAt = at + ms;
+    waiter.queue.opensAt = waiter.opensAt;
     const leadMs = this.#aheadMs + this.#options.rtt.meanMs / 2; // the request takes half a round trip
     this.#startTimer(waiter, Math.max(0, ms - leadMs), () => this.#requestPermit(waiter));
   }
@@ -377,7 +388,7 @@ export class FairQueue {
   #onReply(waiter: QueuedWaiter, value: ReplyValue, at: Millis, sentAt: Millis): void {
     waiter.queue.fromFallback = false;
     if (value === 'late') {
-      this.#waiters.resolve(waiter, refusalIn(waiter.queue, 'too-long'));
+      this.#waiters.resolve(waiter, this.#tooLong(waiter.queue));
       return;
     }
     const reply: GrantReply | undefined =
@@ -407,7 +418,7 @@ export class FairQueue {
     const now = this.#options.clock.now();
     const ms = Math.min(dueInMs, surely - now);
     if (now + ms > waiter.deadline) {
-      this.#waiters.resolve(waiter, refusalIn(waiter.queue, 'too-long'));
+      this.#waiters.resolve(waiter, this.#tooLong(waiter.queue));
       this.#leaveQueue(waiter);
     } else if (ms > 0) {
       const { remaining } = grant;
