@@ -137,8 +137,8 @@ export class Router {
   }
 
   /** The key that limits count a key under. */
-  countedKey(key: string): string {
-    return this.#routeTable.countedKey(key);
+  canonicalKey(key: string): string {
+    return this.#routeTable.canonicalKey(key);
   }
 
   /** The limits that apply to a key if it is on no list and not banned. */
@@ -242,8 +242,8 @@ export class Router {
         : this.#routeTable.resolveNamed(limit, key);
     if (!route) return undefined;
     const holdsPermit = wantsPermit && cost > 0; // a cost of 0 takes nothing, so there is nothing to settle
-    if (route.countedKey !== undefined)
-      return this.#asCounted(route, route.countedKey, cost, holdsPermit);
+    if (route.canonicalKey !== undefined)
+      return this.#withKey(route, route.canonicalKey, cost, holdsPermit);
     return { route, key, cost, wantsPermit: holdsPermit, low, high };
   }
 
@@ -252,12 +252,12 @@ export class Router {
     const hasher = this.#hasher;
     const { low, high } = hasher;
     const route = this.#routeTable.cached(hasher, key) ?? this.#routeTable.resolve(hasher, key);
-    if (route.countedKey !== undefined) return this.#asCounted(route, route.countedKey, 1, false);
+    if (route.canonicalKey !== undefined) return this.#withKey(route, route.canonicalKey, 1, false);
     return { route, key, cost: 1, wantsPermit: false, low, high };
   }
 
   /** By the hash of the key that is counted: addresses of one network are one key in all records. */
-  #asCounted(route: Route, key: string, cost: number, wantsPermit: boolean): RoutedRequest {
+  #withKey(route: Route, key: string, cost: number, wantsPermit: boolean): RoutedRequest {
     this.#hasher.hash(key);
     const { low, high } = this.#hasher;
     return { route, key, cost, wantsPermit, low, high };
