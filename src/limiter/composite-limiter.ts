@@ -9,8 +9,8 @@
  * user and in total, requests and tokens. The result is a limiter like any other.
  *
  * A waiting call is in the queue of the limiter that refuses it, behind the calls that were there before. When another
- * limiter refuses at its turn, it moves to that limiter's queue and keeps its order of arrival. `kept-turns.ts` sees to it
- * that this ends.
+ * limiter refuses at its turn, it moves to that limiter's queue and keeps its order of arrival. `held-positions.ts` sees
+ * to it that this ends.
  */
 
 import type { Clock, Millis } from '../core/clock.ts';
@@ -54,9 +54,9 @@ import {
   usedFieldOf,
 } from './composite-reservation.ts';
 import type { Listener } from './events.ts';
+import { HeldPositions } from './held-positions.ts';
 import { combineInspections, type Inspection } from './inspection.ts';
 import type { LimiterInternals } from './internals.ts';
-import { KeptTurns } from './kept-turns.ts';
 import { REPORTABLE } from './limiter-core.ts';
 import type { AcquireOptions, CheckOptions, Limiter, Stats } from './limiter-interface.ts';
 import { Permit, type PermitResult, type Refusal } from './permit.ts';
@@ -352,7 +352,7 @@ export class CompositeLimiter implements LimiterInternals {
     const calls = this.#componentCalls(key, cost, callClassOf(options.partition, options.level));
     const since = this.clock.now();
     const position = { arrival: nextArrival(), priority: limits.priority, flow: limits.flow };
-    let turns: KeptTurns | undefined;
+    let held: HeldPositions | undefined;
     let reserved: readonly ComponentReservation[] | undefined;
     let at = calls.find(hasWaiters) ?? calls[0];
     let hasWaited = false;
@@ -371,9 +371,9 @@ export class CompositeLimiter implements LimiterInternals {
         return allow(0);
       }
       const isHere = result.by === at;
-      turns ??= new KeptTurns(position.arrival);
-      if (earlier) turns.end();
-      else turns.onRefusal(at, result.by, result.retryAfterMs);
+      held ??= new HeldPositions(position.arrival);
+      if (earlier) held.end();
+      else held.onRefusal(at, result.by, result.retryAfterMs);
       at = result.by;
       return isHere ? deny(result.retryAfterMs) : MOVED;
     };
@@ -383,7 +383,7 @@ export class CompositeLimiter implements LimiterInternals {
         const call: ComponentCall = at;
         const { limiter } = call;
         const leftMs = Math.max(0, maxWaitMs - (this.clock.now() - since));
-        turns?.join(call);
+        held?.join(call);
         const result = await limiter.waitForPermit(
           { ...call, check, arrival: position.arrival },
           { ...limits, maxWaitMs: leftMs },
@@ -399,7 +399,7 @@ export class CompositeLimiter implements LimiterInternals {
         return { reserved: [], waitedMs, refusal };
       }
     } finally {
-      turns?.end();
+      held?.end();
     }
   }
 
