@@ -55,12 +55,12 @@ import {
 } from './composite-reservation.ts';
 import type { Listener } from './events.ts';
 import { HeldPositions } from './held-positions.ts';
+import { type Decided, IdempotentCalls, isHeld, requireId } from './idempotent-calls.ts';
 import { combineInspections, type Inspection } from './inspection.ts';
 import type { LimiterInternals } from './internals.ts';
 import { REPORTABLE } from './limiter-core.ts';
 import type { AcquireOptions, CheckOptions, Limiter, Stats } from './limiter-interface.ts';
 import { Permit, type PermitResult, type Refusal } from './permit.ts';
-import { type Decided, isHeld, RememberedCalls, requireId } from './remembered-calls.ts';
 import { RemoteCompositeLimiter } from './remote-composite-limiter.ts';
 import { mergeSnapshots } from './stats.ts';
 import type { SyncLimiter } from './sync-limiter.ts';
@@ -192,7 +192,7 @@ export class CompositeLimiter implements LimiterInternals {
   readonly isCheckOnly: boolean;
   readonly clock: Clock;
   readonly random: Random;
-  #remembered: RememberedCalls | undefined;
+  #idempotency: IdempotentCalls | undefined;
   /** The first limit whose calls must be settled. */
   readonly #mustSettle: string | undefined;
 
@@ -239,19 +239,19 @@ export class CompositeLimiter implements LimiterInternals {
     this.components[0].limiter.recordDeniedRetry(key, cost, outcome);
   }
 
-  #once<T extends Decided | Promise<Decided>>(key: string, id: string, decide: () => T): T {
-    return this.#callsById(key, id).once(key, id, decide);
+  #idempotent<T extends Decided | Promise<Decided>>(key: string, id: string, decide: () => T): T {
+    return this.#callsById(key, id).idempotent(key, id, decide);
   }
 
-  #callsById(key: string, id: string): RememberedCalls {
+  #callsById(key: string, id: string): IdempotentCalls {
     requireKey(key);
     requireId(id);
-    if (this.#remembered === undefined) {
+    if (this.#idempotency === undefined) {
       const idForMs = Math.min(...this.components.map(({ limiter }) => limiter.idForMs));
       const isRepeatable = this.isCheckOnly ? undefined : isHeld;
-      this.#remembered = new RememberedCalls(this.clock, this.random, idForMs, isRepeatable);
+      this.#idempotency = new IdempotentCalls(this.clock, this.random, idForMs, isRepeatable);
     }
-    return this.#remembered;
+    return this.#idempotency;
   }
 
   /** Nothing is reserved ahead: allow or deny. */
@@ -261,7 +261,7 @@ export class CompositeLimiter implements LimiterInternals {
     if (options === undefined) return this.checkNamed(key, cost).decision;
     const { id, willSettle: _, ...rest } = options;
     const decide = (): Decision => this.checkNamed(key, cost, rest).decision;
-    return id === undefined ? decide() : this.#once(key, id, decide);
+    return id === undefined ? decide() : this.#idempotent(key, id, decide);
   }
 
   checkNamed(key: string, cost = 1, options?: CheckOptions): NamedDecision {
@@ -309,7 +309,7 @@ export class CompositeLimiter implements LimiterInternals {
   tryAcquire(key: string, cost = 1, options?: CheckOptions): Permit | Refusal {
     if (options?.id !== undefined) {
       const { id, ...rest } = options;
-      return this.#once(key, id, () => this.tryAcquire(key, cost, rest));
+      return this.#idempotent(key, id, () => this.tryAcquire(key, cost, rest));
     }
     const reserved = reserveAll(this.#componentCalls(key, cost, options));
     if (!isRefused(reserved)) return this.#issuePermit(key, cost, reserved, 0);
@@ -321,7 +321,7 @@ export class CompositeLimiter implements LimiterInternals {
     if (options.id !== undefined) {
       const { id, ...rest } = options;
       const wait = (signal: AbortSignal) => this.acquire(key, cost, { ...rest, signal });
-      return this.#callsById(key, id).onceWaiting(key, id, readWaitLimits(rest).signal, wait);
+      return this.#callsById(key, id).idempotentWait(key, id, readWaitLimits(rest).signal, wait);
     }
     const { reserved, waitedMs, refusal } = await this.#reserveWaiting(key, cost, options);
     return refusal ?? this.#issuePermit(key, cost, reserved, waitedMs);

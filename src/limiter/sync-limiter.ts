@@ -96,11 +96,13 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
 
   // Apart: V8 then inlines `check` and `tryAcquire`.
   #checkOnce(key: string, cost: number, options: CheckOptions, id: string): Decision {
-    return this.once(key, id, () => this.check(key, cost, { ...options, id: undefined }));
+    return this.idempotent(key, id, () => this.check(key, cost, { ...options, id: undefined }));
   }
 
   #tryAcquireOnce(key: string, cost: number, options: CheckOptions, id: string): Permit | Refusal {
-    return this.once(key, id, () => this.tryAcquire(key, cost, { ...options, id: undefined }));
+    return this.idempotent(key, id, () =>
+      this.tryAcquire(key, cost, { ...options, id: undefined }),
+    );
   }
 
   #decide(key: string, cost: number, partitionIndex: number | undefined): Decision {
@@ -186,7 +188,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     if (options.id !== undefined) {
       const { id, ...rest } = options;
       const wait = (signal: AbortSignal) => this.acquire(key, cost, { ...rest, signal });
-      return this.onceWaiting(key, id, limits.signal, wait);
+      return this.idempotentWait(key, id, limits.signal, wait);
     }
     const partitionIndex = partitionIndexOf(this.policy, options);
     const since = this.clock.now();

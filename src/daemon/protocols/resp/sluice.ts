@@ -16,9 +16,9 @@ import {
   type Outcome,
 } from '../../../core/decision.ts';
 import { MAX_AMOUNT } from '../../../core/options.ts';
+import { EXPECTED_ID, isId } from '../../../limiter/idempotent-calls.ts';
 import type { NamedRuleStatus } from '../../../limiter/inspection.ts';
 import type { PermitResult } from '../../../limiter/permit.ts';
-import { EXPECTED_ID, isId } from '../../../limiter/remembered-calls.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
 import { isLocked } from '../../router/report.ts';
 import {
@@ -89,7 +89,7 @@ function check({ args, reply, context }: Invocation): undefined | Promise<WriteR
   const routed = router.route(request);
   if (!routed) return reply.error(noSuchLimit(request.limit ?? '', router));
   const result = hasId
-    ? router.once(routed, args.text(args.count - 1), (known) => router.checkRouted(known))
+    ? router.idempotent(routed, args.text(args.count - 1), (known) => router.checkRouted(known))
     : router.checkRouted(routed);
   const { cost } = request;
   const isPlain =
