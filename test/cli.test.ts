@@ -62,7 +62,7 @@ describe('sluice', () => {
   });
 
   test('trace: reads standard input', () => {
-    const trace = { limit: { bucket: { rate: 1 } }, calls: [{ at: 0, ask: 1 }] };
+    const trace = { limit: { bucket: { rate: 1 } }, calls: [{ at: 0, check: 1 }] };
     const { status, stdout } = run(['trace', '-', '--json'], JSON.stringify(trace));
     expect(status).toBe(0);
     expect(JSON.parse(stdout)).toEqual({ at: 0, verdict: 'allow', granted: 1, remaining: 0 });

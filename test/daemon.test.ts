@@ -496,10 +496,10 @@ describe.skipIf(redisServer() === undefined)('Redis clients', () => {
   const cli = (daemon: RunningDaemon, ...args: string[]): string =>
     execFileSync('redis-cli', ['-p', String(daemon.port('resp')), ...args], { encoding: 'utf8' });
 
-  test('redis-cli: CL.THROTTLE and SLUICE.ASK reply', async () => {
+  test('redis-cli: CL.THROTTLE and SLUICE.CHECK reply', async () => {
     const daemon = await start(EPHEMERAL);
     expect(cli(daemon, 'CL.THROTTLE', 'user123', '15', '30', '60')).toBe('0\n16\n15\n-1\n2\n');
-    expect(cli(daemon, 'SLUICE.ASK', '*', 'alice', '4')).toBe('1\n6\n0\n\n\n\n');
+    expect(cli(daemon, 'SLUICE.CHECK', '*', 'alice', '4')).toBe('1\n6\n0\n\n\n\n');
     expect(cli(daemon, 'INFO')).toContain('sluice_version:');
   });
 

@@ -1,7 +1,7 @@
 /** Keys: which are called and denied most, nearest to their limits and throttled for longest; and why one is throttled. */
 
 import { useEffect, useState } from 'preact/hooks';
-import { type HotKey, hottestKeys } from '../../src/daemon/calls/hottest-keys.ts';
+import { type MostCalledKey, mostCalledKeys } from '../../src/daemon/calls/most-called-keys.ts';
 import type { SourceName } from '../../src/daemon/key-counts/sources.ts';
 import {
   type Denial,
@@ -36,7 +36,7 @@ const withError = (value: number, error: number | undefined): string =>
   `${short(value)}${error ? ` ± ${short(error)}` : ''}`;
 
 /** The limits that the calls of a key meet. */
-const Sources = ({ sources }: Pick<HotKey, 'sources'>) => (
+const Sources = ({ sources }: Pick<MostCalledKey, 'sources'>) => (
   <>
     {sources.map((source, n) => (
       <span key={n}>
@@ -77,7 +77,7 @@ export function KeyLists(props: {
           <Table
             caption="Keys with most calls"
             head={['key', 'limit', 'calls/s']}
-            rows={hottestKeys(top.called)
+            rows={mostCalledKeys(top.called)
               .slice(0, MAX_ROWS)
               .map(({ key, sources, calls, error }) => [
                 link(key),

@@ -1,6 +1,6 @@
 import { toPrintableLine } from '../core/printable.ts';
 import type { TopCalled } from '../daemon/calls/call-recorder.ts';
-import { hottestKeys } from '../daemon/calls/hottest-keys.ts';
+import { mostCalledKeys } from '../daemon/calls/most-called-keys.ts';
 import type { SourceName } from '../daemon/key-counts/sources.ts';
 import { alignColumns, cut } from './chart/table.ts';
 import type { ScreenLine } from './framework/screen.ts';
@@ -189,7 +189,7 @@ function calledTable({ called, span, spanSeconds }: TopReport): string[][] {
     (count / spanSeconds).toLocaleString('en-US', ONE_DIGIT);
   return [
     [`called key, ${SPANS[span]}`, 'limit', 'calls/s', ''],
-    ...hottestKeys(called).map(({ key, sources, calls, error }) => [
+    ...mostCalledKeys(called).map(({ key, sources, calls, error }) => [
       keyText(key),
       sources.map(causeText).join(', '),
       perSecond(calls),

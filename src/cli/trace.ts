@@ -40,7 +40,6 @@ calls   each has "at", in milliseconds and never decreasing, and one of
                                 settles a call that has an "id"; outcome: ok
                                 (default), busy, timeout, failed or ignored;
                                 attempt, of a lockout: success or failure
-        The aliases ask, take, give and hear are accepted.
 
   --json   one line a call: {at, verdict, granted, remaining, waitMs,
            retryAfterMs, level, limit}, as far as they apply; retryAfterMs is
@@ -98,15 +97,6 @@ function runTrace(file: unknown): TraceRow[] {
 const OPERATIONS = ['check', 'takeUpTo', 'giveBack', 'update', 'settle'] as const;
 type Operation = (typeof OPERATIONS)[number];
 
-/** By name. Earlier names stay, so that older files still run. */
-const OPERATION_BY_NAME: ReadonlyMap<string, Operation> = new Map([
-  ...OPERATIONS.map((operation) => [operation, operation] as const),
-  ['ask', 'check'],
-  ['take', 'takeUpTo'],
-  ['give', 'giveBack'],
-  ['hear', 'update'],
-]);
-
 interface UnsettledCall {
   readonly cost: number;
   readonly dueAt: Millis;
@@ -126,9 +116,9 @@ class TraceRun {
 
   runCall(fields: OptionReader): TraceRow {
     this.#now = fields.number('at', { min: this.#now });
-    const { operation, name } = operationOf(fields);
-    const call = `${name} ${formatValue(fields.get(name))}${formatId(fields)}`;
-    const { verdict, granted, waitMs, retryAfterMs } = this[operation](fields, name);
+    const operation = operationOf(fields);
+    const call = `${operation} ${formatValue(fields.get(operation))}${formatId(fields)}`;
+    const { verdict, granted, waitMs, retryAfterMs } = this[operation](fields);
     fields.finish();
     const { remaining, level, limit } = this.#limiter.inspect(TRACE_KEY);
     const record = {
@@ -144,8 +134,8 @@ class TraceRun {
     return { call, record };
   }
 
-  check(fields: OptionReader, name: string): CallOutcome {
-    const cost = fields.number(name, { min: 0 });
+  check(fields: OptionReader): CallOutcome {
+    const cost = fields.number('check', { min: 0 });
     return this.#recordDecision(
       fields,
       cost,
@@ -153,8 +143,8 @@ class TraceRun {
     );
   }
 
-  takeUpTo(fields: OptionReader, name: string): CallOutcome {
-    const most = readTakeAmount(fields, name);
+  takeUpTo(fields: OptionReader): CallOutcome {
+    const most = readTakeAmount(fields);
     const granted = this.#limiter.takeUpTo(TRACE_KEY, most);
     if (granted > 0)
       return this.#recordDecision(fields, granted, { verdict: 'allow', remaining: 0 });
@@ -171,20 +161,23 @@ class TraceRun {
     return this.#recordDecision(fields, 0, { verdict: 'deny', retryAfterMs });
   }
 
-  giveBack(fields: OptionReader, name: string): CallOutcome {
-    this.#limiter.giveBack(TRACE_KEY, fields.integer(name, 0));
+  giveBack(fields: OptionReader): CallOutcome {
+    this.#limiter.giveBack(TRACE_KEY, fields.integer('giveBack', 0));
     return {};
   }
 
-  update(fields: OptionReader, name: string): CallOutcome {
+  update(fields: OptionReader): CallOutcome {
     const expected = 'an object with hits or poolSize';
-    const feedback = new OptionReader(fields.pathOf(name), fields.get(name), expected);
+    const feedback = new OptionReader(fields.pathOf('update'), fields.get('update'), expected);
     const hits = optionalAmount(feedback, 'hits');
     const size = hits === undefined ? readPoolSize(feedback) : undefined;
     feedback.finish();
     const isApplied = this.#limiter.update(TRACE_KEY, size ?? { hits: hits ?? 0 });
     if (!isApplied)
-      fields.throwFor(name, `left out: this limit ${size ? 'is not divided' : 'counts no hits'}`);
+      fields.throwFor(
+        'update',
+        `left out: this limit ${size ? 'is not divided' : 'counts no hits'}`,
+      );
     return {};
   }
 
@@ -234,12 +227,8 @@ class TraceRun {
 const optionalAmount = (fields: OptionReader, name: string): number | undefined =>
   fields.has(name) ? fields.number(name, { min: 0 }) : undefined;
 
-/** Which operation a call is, and the name it was written with. */
-function operationOf(fields: OptionReader): { operation: Operation; name: string } {
-  const found = fields.names().flatMap((name) => {
-    const operation = OPERATION_BY_NAME.get(name);
-    return operation ? [{ operation, name }] : [];
-  });
+function operationOf(fields: OptionReader): Operation {
+  const found = OPERATIONS.filter((operation) => fields.names().includes(operation));
   if (found.length === 1) return found[0];
   const got = fields.names().join(', ');
   throw new ConfigError(fields.path, `a call with exactly one of ${OPERATIONS.join(', ')}`, got);
@@ -251,11 +240,11 @@ function readPoolSize(feedback: OptionReader): { poolSize: number; rank?: number
   return { poolSize, rank: feedback.number('rank', { min: 0, max: poolSize - 1, integer: true }) };
 }
 
-function readTakeAmount(fields: OptionReader, name: string): number {
-  const most = fields.get(name);
+function readTakeAmount(fields: OptionReader): number {
+  const most = fields.get('takeUpTo');
   if (most === 'all') return Infinity;
   if (Number.isInteger(most) && Number(most) >= 0) return Number(most);
-  return fields.throwFor(name, 'a whole number of at least 0, or "all"');
+  return fields.throwFor('takeUpTo', 'a whole number of at least 0, or "all"');
 }
 
 const formatValue = (value: unknown): string =>

@@ -1,7 +1,7 @@
 /**
  * The snapshot file: the state of all keys, so that a restart grants no fresh bursts.
  *
- *     sluice snapshot 4 ⏎
+ *     sluice snapshot 1 ⏎
  *     n + m numbers of the first part, of the second, …      (64-bit floats, little endian)
  *     {"savedAt":…,"seed":[…],"parts":[{"name":…,"fingerprint":…,"limit":…,"entries":n,"freshAt":m},…]}
  *     bytes of that description, CRC-32 of everything before (4 bytes each)
@@ -27,7 +27,7 @@ export interface SnapshotPart {
   readonly name: string;
   /** The rule's: the numbers of another rule have another meaning. */
   readonly fingerprint: string;
-  /** The rule as it was written, to convert the keys if it has changed. Absent in older files. */
+  /** The rule as it was written, to convert the keys if it has changed. */
   readonly limit?: unknown;
   readonly table: TableSnapshot;
 }
@@ -43,13 +43,12 @@ export interface Snapshot {
   /** Keys are stored as hashes with this seed. */
   readonly seed: HashSeed;
   readonly parts: readonly SnapshotPart[];
-  /** Controls that operators set at run time, validated by their reader. Absent in older files. */
+  /** Controls that operators set at run time, validated by their reader. */
   readonly controls?: unknown;
 }
 
-const MAGIC = 'sluice snapshot 4\n';
-/** Version 3 has the description at the beginning, and ends it with a newline. */
-const MAGIC_3 = 'sluice snapshot 3\n';
+const VERSION = 1;
+const MAGIC = `sluice snapshot ${VERSION}\n`;
 const FLOAT_BYTES = 8;
 const LENGTH_BYTES = 4;
 const CRC_BYTES = 4;
@@ -172,9 +171,9 @@ export async function readSnapshot(
 
 function parseSnapshot(bytes: Buffer, now: Millis, maxAgeMs: Millis): SnapshotReadResult {
   const magic = bytes.toString('latin1', 0, MAGIC.length);
-  if (magic !== MAGIC && magic !== MAGIC_3) return { reason: versionProblem(bytes) };
+  if (magic !== MAGIC) return { reason: versionProblem(bytes) };
   const end = bytes.length - CRC_BYTES;
-  const found = magic === MAGIC ? findHead(bytes, end) : findHead3(bytes, end);
+  const found = findHead(bytes, end);
   if (!found || crc32(bytes.subarray(0, end)) !== bytes.readUInt32LE(end)) {
     return { reason: 'it is corrupt' };
   }
@@ -184,9 +183,9 @@ function parseSnapshot(bytes: Buffer, now: Millis, maxAgeMs: Millis): SnapshotRe
   const reason = ageProblem(savedAt, now, maxAgeMs);
   if (reason !== undefined)
     return controls ? { reason, controlsOnly: { savedAt, seed, parts: [], controls } } : { reason };
-  let at = found.numbersFrom;
+  let at = MAGIC.length;
   const floats = head.parts.reduce((sum, { entries, freshAt }) => sum + entries + freshAt, 0);
-  if (at + floats * FLOAT_BYTES !== found.numbersTo) return { reason: 'it is corrupt' };
+  if (at + floats * FLOAT_BYTES !== found.from) return { reason: 'it is corrupt' };
   const take = (count: number): Float64Array => {
     const taken = new Float64Array(count);
     bytesOf(taken).set(bytes.subarray(at, at + count * FLOAT_BYTES));
@@ -207,33 +206,20 @@ function ageProblem(savedAt: Millis, now: Millis, maxAgeMs: Millis): string | un
   return ageMs > maxAgeMs ? `it is ${Math.round(ageMs / 1000)} s old` : undefined;
 }
 
-/** Where the description is, and where the numbers are. */
-interface Layout {
-  readonly from: number;
-  readonly to: number;
-  readonly numbersFrom: number;
-  readonly numbersTo: number;
-}
-
-function findHead(bytes: Buffer, end: number): Layout | undefined {
+/** Where the description is: behind the numbers. */
+function findHead(bytes: Buffer, end: number): { from: number; to: number } | undefined {
   const to = end - LENGTH_BYTES;
   if (to < MAGIC.length) return undefined;
   const from = to - bytes.readUInt32LE(to);
-  return from < MAGIC.length ? undefined : { from, to, numbersFrom: MAGIC.length, numbersTo: from };
-}
-
-function findHead3(bytes: Buffer, end: number): Layout | undefined {
-  const from = MAGIC_3.length;
-  const to = bytes.indexOf('\n', from);
-  return to < 0 || to > end ? undefined : { from, to, numbersFrom: to + 1, numbersTo: end };
+  return from < MAGIC.length ? undefined : { from, to };
 }
 
 /** Why the first bytes are not those of this version. */
 function versionProblem(bytes: Buffer): string {
-  const older = /^sluice snapshot (\d{1,9})\n/.exec(bytes.toString('latin1', 0, 64))?.[1];
-  return older === undefined
+  const version = /^sluice snapshot (\d{1,9})\n/.exec(bytes.toString('latin1', 0, 64))?.[1];
+  return version === undefined
     ? 'it is not a snapshot'
-    : `it is of version ${older}, and this daemon reads versions 3 and 4: all keys start anew`;
+    : `it is of version ${version}, and this daemon reads version ${VERSION}: all keys start anew`;
 }
 
 /** The description as stored: `freshAt` is the length of `debtUntil`. */

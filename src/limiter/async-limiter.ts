@@ -165,7 +165,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
       if (this.mustSettle && cost > 0) requireWillSettle(options, this.name);
       const id = options?.id;
       if (id !== undefined && cost > 0)
-        return this.once(key, id, () => this.#checkOnce(key, cost, id));
+        return this.idempotent(key, id, () => this.#checkOnce(key, cost, id));
       const local = this.localRefusal(key, cost) ?? this.#backend.checkPrefetched?.(key, cost);
       if (local === undefined) return this.#checkRemote(key, cost);
       this.telemetry.recordDecision(key, cost, local, 0);
@@ -215,7 +215,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     const { checkOnce } = this.#backend;
     const call = { id, forMs: this.idForMs, mayReserve: false };
     const send = checkOnce && (() => checkOnce.call(this.#backend, key, cost, call));
-    return this.once(key, id, () => this.#tryAcquireNow(key, cost, send));
+    return this.idempotent(key, id, () => this.#tryAcquireNow(key, cost, send));
   }
 
   async #tryAcquireNow(
@@ -297,7 +297,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     requireCost(cost);
     if (id !== undefined) {
       const wait = (signal: AbortSignal) => this.acquire(key, cost, { ...options, signal });
-      return this.onceWaiting(key, id, readWaitLimits(options).signal, wait);
+      return this.idempotentWait(key, id, readWaitLimits(options).signal, wait);
     }
     const { maxWaitMs, ...limits } = readWaitLimits(options);
     const isNow = maxWaitMs <= 0 && !this.#scheduler.hasWaiters(key) && !limits.signal?.aborted;

@@ -9,8 +9,8 @@
  * user and in total, requests and tokens. The result is a limiter like any other.
  *
  * A waiting call is in the queue of the limiter that refuses it, behind the calls that were there before. When another
- * limiter refuses at its turn, it moves to that limiter's queue and keeps its order of arrival. `kept-turns.ts` sees to it
- * that this ends.
+ * limiter refuses at its turn, it moves to that limiter's queue and keeps its order of arrival. `held-positions.ts` sees
+ * to it that this ends.
  */
 
 import type { Clock, Millis } from '../core/clock.ts';
@@ -54,13 +54,13 @@ import {
   usedFieldOf,
 } from './composite-reservation.ts';
 import type { Listener } from './events.ts';
+import { HeldPositions } from './held-positions.ts';
+import { type Decided, IdempotentCalls, isHeld, requireId } from './idempotent-calls.ts';
 import { combineInspections, type Inspection } from './inspection.ts';
 import type { LimiterInternals } from './internals.ts';
-import { KeptTurns } from './kept-turns.ts';
 import { REPORTABLE } from './limiter-core.ts';
 import type { AcquireOptions, CheckOptions, Limiter, Stats } from './limiter-interface.ts';
 import { Permit, type PermitResult, type Refusal } from './permit.ts';
-import { type Decided, isHeld, RememberedCalls, requireId } from './remembered-calls.ts';
 import { RemoteCompositeLimiter } from './remote-composite-limiter.ts';
 import { mergeSnapshots } from './stats.ts';
 import type { SyncLimiter } from './sync-limiter.ts';
@@ -192,7 +192,7 @@ export class CompositeLimiter implements LimiterInternals {
   readonly isCheckOnly: boolean;
   readonly clock: Clock;
   readonly random: Random;
-  #remembered: RememberedCalls | undefined;
+  #idempotency: IdempotentCalls | undefined;
   /** The first limit whose calls must be settled. */
   readonly #mustSettle: string | undefined;
 
@@ -239,19 +239,19 @@ export class CompositeLimiter implements LimiterInternals {
     this.components[0].limiter.recordDeniedRetry(key, cost, outcome);
   }
 
-  #once<T extends Decided | Promise<Decided>>(key: string, id: string, decide: () => T): T {
-    return this.#callsById(key, id).once(key, id, decide);
+  #idempotent<T extends Decided | Promise<Decided>>(key: string, id: string, decide: () => T): T {
+    return this.#callsById(key, id).idempotent(key, id, decide);
   }
 
-  #callsById(key: string, id: string): RememberedCalls {
+  #callsById(key: string, id: string): IdempotentCalls {
     requireKey(key);
     requireId(id);
-    if (this.#remembered === undefined) {
+    if (this.#idempotency === undefined) {
       const idForMs = Math.min(...this.components.map(({ limiter }) => limiter.idForMs));
       const isRepeatable = this.isCheckOnly ? undefined : isHeld;
-      this.#remembered = new RememberedCalls(this.clock, this.random, idForMs, isRepeatable);
+      this.#idempotency = new IdempotentCalls(this.clock, this.random, idForMs, isRepeatable);
     }
-    return this.#remembered;
+    return this.#idempotency;
   }
 
   /** Allows or denies; reserves nothing ahead. */
@@ -261,7 +261,7 @@ export class CompositeLimiter implements LimiterInternals {
     if (options === undefined) return this.checkNamed(key, cost).decision;
     const { id, willSettle: _, ...rest } = options;
     const decide = (): Decision => this.checkNamed(key, cost, rest).decision;
-    return id === undefined ? decide() : this.#once(key, id, decide);
+    return id === undefined ? decide() : this.#idempotent(key, id, decide);
   }
 
   checkNamed(key: string, cost = 1, options?: CheckOptions): NamedDecision {
@@ -309,7 +309,7 @@ export class CompositeLimiter implements LimiterInternals {
   tryAcquire(key: string, cost = 1, options?: CheckOptions): Permit | Refusal {
     if (options?.id !== undefined) {
       const { id, ...rest } = options;
-      return this.#once(key, id, () => this.tryAcquire(key, cost, rest));
+      return this.#idempotent(key, id, () => this.tryAcquire(key, cost, rest));
     }
     const reserved = reserveAll(this.#componentCalls(key, cost, options));
     if (!isRefused(reserved)) return this.#issuePermit(key, cost, reserved, 0);
@@ -321,7 +321,7 @@ export class CompositeLimiter implements LimiterInternals {
     if (options.id !== undefined) {
       const { id, ...rest } = options;
       const wait = (signal: AbortSignal) => this.acquire(key, cost, { ...rest, signal });
-      return this.#callsById(key, id).onceWaiting(key, id, readWaitLimits(rest).signal, wait);
+      return this.#callsById(key, id).idempotentWait(key, id, readWaitLimits(rest).signal, wait);
     }
     const { reserved, waitedMs, refusal } = await this.#reserveWaiting(key, cost, options);
     return refusal ?? this.#issuePermit(key, cost, reserved, waitedMs);
@@ -352,7 +352,7 @@ export class CompositeLimiter implements LimiterInternals {
     const calls = this.#componentCalls(key, cost, callClassOf(options.partition, options.level));
     const since = this.clock.now();
     const position = { arrival: nextArrival(), priority: limits.priority, flow: limits.flow };
-    let turns: KeptTurns | undefined;
+    let held: HeldPositions | undefined;
     let reserved: readonly ComponentReservation[] | undefined;
     let at = calls.find(hasWaiters) ?? calls[0];
     let hasWaited = false;
@@ -371,9 +371,9 @@ export class CompositeLimiter implements LimiterInternals {
         return allow(0);
       }
       const isHere = result.by === at;
-      turns ??= new KeptTurns(position.arrival);
-      if (earlier) turns.end();
-      else turns.onRefusal(at, result.by, result.retryAfterMs);
+      held ??= new HeldPositions(position.arrival);
+      if (earlier) held.end();
+      else held.onRefusal(at, result.by, result.retryAfterMs);
       at = result.by;
       return isHere ? deny(result.retryAfterMs) : MOVED;
     };
@@ -383,7 +383,7 @@ export class CompositeLimiter implements LimiterInternals {
         const call: ComponentCall = at;
         const { limiter } = call;
         const leftMs = Math.max(0, maxWaitMs - (this.clock.now() - since));
-        turns?.join(call);
+        held?.join(call);
         const result = await limiter.waitForPermit(
           { ...call, check, arrival: position.arrival },
           { ...limits, maxWaitMs: leftMs },
@@ -399,7 +399,7 @@ export class CompositeLimiter implements LimiterInternals {
         return { reserved: [], waitedMs, refusal };
       }
     } finally {
-      turns?.end();
+      held?.end();
     }
   }
 

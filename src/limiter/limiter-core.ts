@@ -19,15 +19,15 @@ import { requireCost } from '../policies/cost.ts';
 import type { Feedback, Policy } from '../policies/policy.ts';
 import { cooldownIn, KeyCooldowns } from './cooldowns.ts';
 import type { Listener } from './events.ts';
-import type { Inspection } from './inspection.ts';
-import { decisionOfRefusal, Refusal, type RefusalReason } from './permit.ts';
 import {
   DEFAULT_ID_FOR_MS,
   type Decided,
+  IdempotentCalls,
   isHeld,
-  RememberedCalls,
   requireId,
-} from './remembered-calls.ts';
+} from './idempotent-calls.ts';
+import type { Inspection } from './inspection.ts';
+import { decisionOfRefusal, Refusal, type RefusalReason } from './permit.ts';
 import { type EventLoopMonitor, GRANTED, LimiterTelemetry } from './telemetry.ts';
 import { requireAttempt, requireKey, requireNoTakeOptions } from './validate.ts';
 import type { QueueSettings } from './wait-scheduler.ts';
@@ -63,7 +63,7 @@ export abstract class LimiterCore {
   protected isClosed = false;
   readonly #maxCooldownMs: Millis;
   /** Created with the first id: most limiters never get one. */
-  #remembered: RememberedCalls | undefined;
+  #idempotency: IdempotentCalls | undefined;
   /** How long the id of a call is remembered. */
   readonly idForMs: Millis;
   /** Reported keys that were counted. Undefined, without comparison, after a warning or `MAX_REPORTED_KEYS`. */
@@ -87,31 +87,31 @@ export abstract class LimiterCore {
   }
 
   /** Decides once for all calls of a key with this id. A closed limiter decides anew. */
-  protected once<T extends Decided | Promise<Decided>>(
+  protected idempotent<T extends Decided | Promise<Decided>>(
     key: string,
     id: string,
     decide: () => T,
   ): T {
     const calls = this.#callsById(key, id);
-    return this.isClosed ? decide() : calls.once(key, id, decide);
+    return this.isClosed ? decide() : calls.idempotent(key, id, decide);
   }
 
-  /** `once` for a call that waits; it is aborted when all its callers have aborted. */
-  protected onceWaiting<T extends Decided>(
+  /** `idempotent` for a call that waits; it is aborted when all its callers have aborted. */
+  protected idempotentWait<T extends Decided>(
     key: string,
     id: string,
     signal: AbortSignal | undefined,
     wait: (signal: AbortSignal) => Promise<T>,
   ): Promise<T> {
-    return this.#callsById(key, id).onceWaiting(key, id, signal, wait);
+    return this.#callsById(key, id).idempotentWait(key, id, signal, wait);
   }
 
-  #callsById(key: string, id: string): RememberedCalls {
+  #callsById(key: string, id: string): IdempotentCalls {
     requireKey(key);
     requireId(id);
     const isRepeatable = this.mustSettle ? isHeld : undefined;
-    this.#remembered ??= new RememberedCalls(this.clock, this.random, this.idForMs, isRepeatable);
-    return this.#remembered;
+    this.#idempotency ??= new IdempotentCalls(this.clock, this.random, this.idForMs, isRepeatable);
+    return this.#idempotency;
   }
 
   protected abstract readonly policy: Policy;

@@ -25,8 +25,8 @@ import {
 } from '../policies/limit.ts';
 import { AsyncLimiter, type RemoteLimiter } from './async-limiter.ts';
 import { warnOfBareDurations } from './bare-durations.ts';
+import { DEFAULT_ID_FOR_MS } from './idempotent-calls.ts';
 import type { Limiter } from './limiter-interface.ts';
-import { DEFAULT_ID_FOR_MS } from './remembered-calls.ts';
 import { SyncLimiter } from './sync-limiter.ts';
 import { QUEUE_ORDERS, type QueueOrder } from './wait-queue.ts';
 import type { QueueSettings } from './wait-scheduler.ts';

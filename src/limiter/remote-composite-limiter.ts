@@ -28,11 +28,11 @@ import {
   usedFieldOf,
 } from './composite-reservation.ts';
 import type { Listener } from './events.ts';
+import { type Decided, IdempotentCalls, requireId } from './idempotent-calls.ts';
 import { combineInspections, type Inspection } from './inspection.ts';
 import type { RemoteLimiterInternals } from './internals.ts';
 import { type Denied, REPORTABLE } from './limiter-core.ts';
 import { Permit, type PermitResult, type Refusal } from './permit.ts';
-import { type Decided, RememberedCalls, requireId } from './remembered-calls.ts';
 import { chargeAll, isRemoteRefusal, type RemoteCharge, undoAll } from './remote-charge.ts';
 import { RemoteWaitScheduler } from './remote-wait-scheduler.ts';
 import { mergeSnapshots } from './stats.ts';
@@ -90,7 +90,7 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
   /** The refusal for which a key's first waiter waits, by key. */
   readonly #refusals = new Map<string, PartRefusal>();
   #lastGrant = 0;
-  #remembered: RememberedCalls | undefined;
+  #idempotency: IdempotentCalls | undefined;
   /** The first limit whose calls must be settled. */
   readonly #mustSettle: string | undefined;
 
@@ -137,19 +137,19 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
     this.components[0].limiter.recordDeniedRetry(key, cost, outcome);
   }
 
-  /** Remembers the call in this process: the charges of several limits have no common id on their servers. */
-  #once<T extends Decided>(key: string, id: string, decide: () => Promise<T>): Promise<T> {
-    return this.#callsById(key, id).once(key, id, decide);
+  /** The charges of several limits have no id in common on their servers: this process remembers the call. */
+  #idempotent<T extends Decided>(key: string, id: string, decide: () => Promise<T>): Promise<T> {
+    return this.#callsById(key, id).idempotent(key, id, decide);
   }
 
-  #callsById(key: string, id: string): RememberedCalls {
+  #callsById(key: string, id: string): IdempotentCalls {
     requireKey(key);
     requireId(id);
-    if (this.#remembered === undefined) {
+    if (this.#idempotency === undefined) {
       const idForMs = Math.min(...this.components.map(({ limiter }) => limiter.idForMs));
-      this.#remembered = new RememberedCalls(this.clock, this.random, idForMs);
+      this.#idempotency = new IdempotentCalls(this.clock, this.random, idForMs);
     }
-    return this.#remembered;
+    return this.#idempotency;
   }
 
   async check(key: string, cost = 1, options: IdOptions & SettleOptions = {}): Promise<Decision> {
@@ -158,7 +158,7 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
     const { id } = options;
     return id === undefined
       ? this.#check(key, cost)
-      : this.#once(key, id, () => this.#check(key, cost));
+      : this.#idempotent(key, id, () => this.#check(key, cost));
   }
 
   async #check(key: string, cost: number): Promise<Decision> {
@@ -193,7 +193,7 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
   async tryAcquire(key: string, cost = 1, options: IdOptions = {}): Promise<Permit | Refusal> {
     requireRemoteOptions(options);
     if (options.id !== undefined)
-      return this.#once(key, options.id, () => this.tryAcquire(key, cost));
+      return this.#idempotent(key, options.id, () => this.tryAcquire(key, cost));
     const reserved = await this.#reserve(this.#callsOf(key, cost));
     return isPartRefusal(reserved)
       ? refusalOf(reserved)
@@ -208,7 +208,7 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
     if (options.id !== undefined) {
       const { id, ...rest } = options;
       const wait = (signal: AbortSignal) => this.acquire(key, cost, { ...rest, signal });
-      return this.#callsById(key, id).onceWaiting(key, id, readWaitLimits(rest).signal, wait);
+      return this.#callsById(key, id).idempotentWait(key, id, readWaitLimits(rest).signal, wait);
     }
     const calls = this.#callsOf(key, cost);
     const { maxWaitMs, ...limits } = readWaitLimits(options);

@@ -11,13 +11,13 @@ import { createPolicy, type Limit } from '../policies/limit.ts';
 import { type CallClass, partitionIndexOf } from '../policies/partitions.ts';
 import type { Feedback, KeyState, Policy, Settlement } from '../policies/policy.ts';
 import { Adjustments } from './adjustments.ts';
-import { DisownedPermits } from './disowned-permits.ts';
 import type { LearntLimit } from './events.ts';
 import { type Inspection, inspectionOf, type NamedRuleStatus, nameRules } from './inspection.ts';
 import type { LimiterInternals } from './internals.ts';
 import { cannotChange, LimiterCore, type LimiterSettings, withDueTime } from './limiter-core.ts';
 import type { AcquireOptions, CheckOptions, Stats } from './limiter-interface.ts';
 import type { Permit, Refusal } from './permit.ts';
+import { PermitEpochs } from './permit-epochs.ts';
 import {
   type CallResult,
   readFeedback,
@@ -55,7 +55,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
   readonly scheduler: WaitScheduler;
   readonly #batchClock: BatchClock | undefined;
   readonly #adjustments = new Adjustments();
-  readonly #disowned = new DisownedPermits();
+  readonly #epochs = new PermitEpochs();
 
   constructor(policy: Policy, backend: Backend, settings: SyncLimiterSettings) {
     super(settings);
@@ -96,11 +96,13 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
 
   // A separate method: V8 then inlines `check` and `tryAcquire`.
   #checkOnce(key: string, cost: number, options: CheckOptions, id: string): Decision {
-    return this.once(key, id, () => this.check(key, cost, { ...options, id: undefined }));
+    return this.idempotent(key, id, () => this.check(key, cost, { ...options, id: undefined }));
   }
 
   #tryAcquireOnce(key: string, cost: number, options: CheckOptions, id: string): Permit | Refusal {
-    return this.once(key, id, () => this.tryAcquire(key, cost, { ...options, id: undefined }));
+    return this.idempotent(key, id, () =>
+      this.tryAcquire(key, cost, { ...options, id: undefined }),
+    );
   }
 
   #decide(key: string, cost: number, partitionIndex: number | undefined): Decision {
@@ -186,7 +188,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     if (options.id !== undefined) {
       const { id, ...rest } = options;
       const wait = (signal: AbortSignal) => this.acquire(key, cost, { ...rest, signal });
-      return this.onceWaiting(key, id, limits.signal, wait);
+      return this.idempotentWait(key, id, limits.signal, wait);
     }
     const partitionIndex = partitionIndexOf(this.policy, options);
     const since = this.clock.now();
@@ -202,8 +204,8 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
   /** Forgets the key's consumption and cool-down. Calls in flight no longer count; settling them has no effect. */
   forget(key: string): void {
     if ((this.#backend.inspect(key).state.inFlight ?? 0) > 0) {
-      if (this.telemetry.held === 0) this.#disowned.clear();
-      this.#disowned.add(key);
+      if (this.telemetry.held === 0) this.#epochs.clear();
+      this.#epochs.end(key);
     }
     this.#backend.forget(key);
     this.cooldowns.remove(key);
@@ -364,10 +366,10 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     partitionIndex?: number,
   ): Permit {
     const grant = { key, cost, dueAt, issuedAt: dueAt, waitedMs };
-    const { generation } = this.#disowned;
+    const { current: epoch } = this.#epochs;
     return this.telemetry.issuePermit(grant, (result, rttMs, now) => {
       const { outcome = 'ok', used, retryAfterMs } = result;
-      if (this.#disowned.has(key, generation))
+      if (this.#epochs.isOver(key, epoch))
         return this.telemetry.recordSettled(key, cost, outcome, used, rttMs);
       if (result.attempt !== undefined) this.applyReport(key, result.attempt, cost);
       this.#settle(

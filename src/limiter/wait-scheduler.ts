@@ -193,10 +193,10 @@ export class WaitScheduler {
   }
 
   /**
-   * Keeps the turn of a call that waits at another limit: calls that arrived later wait until the returned function is
-   * called. A full queue, or one whose order is not `fifo`, keeps no turn.
+   * Holds the position of a call that waits at another limit: calls that arrived later wait until the returned function is
+   * called. In a full queue, or one in another order than that of arrival, no position is held.
    */
-  keepTurn(request: PermitRequest & { readonly arrival: number }, now: Millis): () => void {
+  holdPosition(request: PermitRequest & { readonly arrival: number }, now: Millis): () => void {
     if (this.#options.order !== 'fifo' || this.#waiters.isFull) return () => {};
     const { key, cost, partitionIndex, arrival } = request;
     const id = this.#queueIdOf(key, partitionIndex);

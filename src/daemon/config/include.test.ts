@@ -92,6 +92,13 @@ describe('include', () => {
     ]);
   });
 
+  test('the bound of all files together: counts bytes, not characters', () => {
+    const names = ['a', 'b', 'c', 'd', 'e'].map((name) => `${name}.yaml`);
+    const files = Object.fromEntries(names.map((name) => [name, `# ${'€'.repeat(1_300_000)}\n`]));
+    const { problems } = load(`include: [${names}]\n`, files);
+    expect(problems.join()).toMatch(/cannot read e\.yaml: more than \d+ bytes/);
+  });
+
   test('the main file matches its own glob: is not included, and a glob without files is no error', () => {
     const { config, problems } = load(`include: ['*.yaml', 'limits.d/*.yml']\n${API}`);
     expect(problems).toEqual([]);

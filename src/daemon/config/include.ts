@@ -73,7 +73,7 @@ export function mergeIncluded(main: ParsedSource, maxBytes: number): MergedConfi
     if ('problems' in parsed) problems.push(...parsed.problems);
     else {
       sources.push(parsed);
-      bytes += parsed.text.length;
+      bytes += Buffer.byteLength(parsed.text);
     }
   }
   if (problems.length > 0) return { problems: limited(problems) };

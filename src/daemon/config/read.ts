@@ -19,7 +19,7 @@ import { LOG_LEVELS, type LogSettings } from '../../core/log.ts';
 import { isRecord, OptionReader } from '../../core/options.ts';
 import { runAtOnce, type Steps } from '../../core/steps.ts';
 import { BACKENDS } from '../backends/registry.ts';
-import { ALL_IPV6_BITS, DEFAULT_IPV6_BITS } from '../keys/counted-key.ts';
+import { ALL_IPV6_BITS, DEFAULT_IPV6_BITS } from '../keys/canonical-key.ts';
 import { readPatternsInSteps } from '../keys/pattern.ts';
 import { NO_PATTERNS, PatternTable } from '../keys/pattern-table.ts';
 import { lineReader, type ReadLines } from '../keys/text-file.ts';

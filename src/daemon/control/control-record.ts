@@ -15,8 +15,8 @@ import type { Millis } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { isRecord, type OptionReader } from '../../core/options.ts';
 import { toBinaryKey, toKeyText } from '../keys/binary-key.ts';
+import { addressKeyOf } from '../keys/canonical-key.ts';
 import { networkKeyOf } from '../keys/cidr.ts';
-import { addressKeyOf } from '../keys/counted-key.ts';
 import { type Pattern, readPattern } from '../keys/pattern.ts';
 import type { Router } from '../router/router.ts';
 
@@ -87,12 +87,12 @@ export const binaryKeyOf = ({ key, isBinary }: ControlKey): string =>
   isBinary ? key : toBinaryKey(key);
 
 /** The key that limits count it under: the network of an IPv6 address. */
-export function countedKeyOf(
+export function canonicalKeyOf(
   record: ControlKey,
-  router: Pick<Router, 'countedKey'> | undefined,
+  router: Pick<Router, 'canonicalKey'> | undefined,
 ): string {
   const binaryKey = binaryKeyOf(record);
-  return router?.countedKey(binaryKey) ?? binaryKey;
+  return router?.canonicalKey(binaryKey) ?? binaryKey;
 }
 
 /** A binary key as the field `key` of a request: text, or bytes if it is not UTF-8. */

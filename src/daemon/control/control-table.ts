@@ -10,7 +10,7 @@
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
-import { addressKeyOf } from '../keys/counted-key.ts';
+import { addressKeyOf } from '../keys/canonical-key.ts';
 import type { Pattern } from '../keys/pattern.ts';
 import { PatternIndex } from '../keys/pattern-index.ts';
 import {

@@ -13,7 +13,7 @@ import { OptionReader } from '../../core/options.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import { limitNames } from '../config/limit-names.ts';
 import type { LimitConfig } from '../config/limits.ts';
-import { addressKeyOf, matchedKeyOf } from '../keys/counted-key.ts';
+import { addressKeyOf, matchedKeyOf } from '../keys/canonical-key.ts';
 import type { LimiterEntry } from '../router/limiter-registry.ts';
 import type { Router } from '../router/router.ts';
 import type { AppliedOverride, RouteControls } from '../router/routes.ts';

@@ -7,7 +7,7 @@ import {
   binaryKeyOf,
   type ControlKey,
   type ControlRecord,
-  countedKeyOf,
+  canonicalKeyOf,
 } from './control-record.ts';
 import type { OverrideContext } from './override-limiters.ts';
 
@@ -29,7 +29,7 @@ export async function forgetKey(
   entries = registry.all,
 ): Promise<ResetResult> {
   const { limit } = record;
-  const counted = countedKeyOf(record, router);
+  const counted = canonicalKeyOf(record, router);
   const limits = new Map(configured().map((config) => [config.name, config]));
   const applying = router?.limitsOf(binaryKeyOf(record)) ?? [];
   const reset = new Set<string>();

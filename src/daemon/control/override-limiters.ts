@@ -23,7 +23,7 @@ import {
   binaryKeyOf,
   type ControlKey,
   type ControlRecord,
-  countedKeyOf,
+  canonicalKeyOf,
   idOf,
 } from './control-record.ts';
 import { overrideLimiterName, overrideOptions } from './override-rule.ts';
@@ -77,7 +77,7 @@ export class OverrideLimiters {
     if (!limit) return;
     const to = this.entryOf(limit, record);
     const before = replaced && this.entryOf(limit, replaced);
-    const key = countedKeyOf(record, this.#router());
+    const key = canonicalKeyOf(record, this.#router());
     const copies = this.#configuredEntries(limit, record, limit.plans.keys()).map((from) =>
       this.#copy(key, from, to),
     );
@@ -94,7 +94,7 @@ export class OverrideLimiters {
     const named = this.#namedPlans.get(idOf(record));
     this.#namedPlans.delete(idOf(record));
     if (!limit) return;
-    const isShared = countedKeyOf(record, this.#router()) !== binaryKeyOf(record);
+    const isShared = canonicalKeyOf(record, this.#router()) !== binaryKeyOf(record);
     // The consumption of one address under its override is not that of its network.
     const followers = isShared
       ? []
@@ -132,7 +132,7 @@ export class OverrideLimiters {
 
   /** The key leaves the limiter of an override; other addresses of its network may still count there. */
   #leave(record: ControlKey, from: LimiterEntry, followers: readonly LimiterEntry[]): void {
-    const counted = countedKeyOf(record, this.#router());
+    const counted = canonicalKeyOf(record, this.#router());
     for (const to of followers) this.#copy(counted, from, to);
     const { limiter } = from;
     if (
@@ -165,7 +165,7 @@ export class OverrideLimiters {
     record: ControlKey,
     named: ReadonlySet<string> = new Set(),
   ): readonly string[] {
-    const counted = countedKeyOf(record, this.#router());
+    const counted = canonicalKeyOf(record, this.#router());
     return [...plans.keys()].filter((plan) => {
       const limiter = this.#context.registry.get(overrideName(name, plan))?.limiter;
       return named.has(plan) || (limiter !== undefined && hasState(limiter, counted));

@@ -14,7 +14,13 @@ import type { Inspection } from '../../limiter/inspection.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import type { LimitConfig } from '../config/limits.ts';
 import type { LimiterEntry } from '../router/limiter-registry.ts';
-import { ALL_KEYS, type BusyKeySources, findBusyKeys, type KeyUse, useOf } from './busy-keys.ts';
+import {
+  ALL_KEYS,
+  findNearLimitKeys,
+  type KeyUse,
+  type NearLimitSources,
+  useOf,
+} from './near-limit-keys.ts';
 import { MAX_SAMPLES, type Sample, Series } from './series.ts';
 
 const INTERVAL_MS: Millis = 5000;
@@ -25,7 +31,7 @@ const MAX_HISTORY_LIMITS = 100;
 /** The one key of a limit with `per: limit`. */
 const SHARED_KEY = '*';
 
-export interface HistoryContext extends BusyKeySources {
+export interface HistoryContext extends NearLimitSources {
   readonly clock: Clock;
   readonly limits: () => readonly LimitConfig[];
   /** The keys of a limit that learns, each with its state. */
@@ -121,7 +127,7 @@ export class History {
   /** Takes one sample; a step is one key or one limit. */
   *sample(): Steps<void> {
     const { clock, limits: configured, router } = this.#context;
-    const { nearest, highest } = yield* findBusyKeys(this.#context);
+    const { nearest, highest } = yield* findNearLimitKeys(this.#context);
     this.#nearest = nearest;
     const now = clock.now();
     const seconds = Math.max(1, now - this.#lastAt) / 1000;

@@ -58,8 +58,8 @@ export class Sources<K extends Keys> {
   /** The record of a source. `about` undefined: `id` is the name of a limit. */
   keysOf(id: string, about?: SourceName): K {
     if (id === this.#lastId) return this.#lastKeys;
-    const { keys } = this.#sources.get(id) ?? this.#add(id, about ?? { limit: id });
-    this.#lastId = id;
+    const { about: owner, keys } = this.#sources.get(id) ?? this.#add(id, about ?? { limit: id });
+    this.#lastId = owner === FURTHER ? undefined : id; // it gets a record of its own when there is room
     this.#lastKeys = keys;
     return keys;
   }

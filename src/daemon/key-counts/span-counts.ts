@@ -10,7 +10,7 @@
 
 import type { Millis } from '../../core/clock.ts';
 import type { KeyHash } from '../../core/hash.ts';
-import { type FrequentKey, FrequentKeys } from './frequent-keys.ts';
+import { type CountedKey, SpaceSaving } from './space-saving.ts';
 
 const INTERVAL_MS: Millis = 10_000;
 const HOUR_MS: Millis = 3_600_000;
@@ -24,14 +24,14 @@ export function spanStart(span: Span, now: Millis): Millis {
   return now - (now % lengthMs) - lengthMs;
 }
 
-type KeyCount = Pick<FrequentKey<unknown>, 'count' | 'error'>;
+type KeyCount = Pick<CountedKey<unknown>, 'count' | 'error'>;
 
 export class SpanCounts<T> {
   readonly #combine: ((own: T, other: T) => T) | undefined;
-  #current = new FrequentKeys<T>();
-  #previous: FrequentKeys<T> | undefined;
-  #hour: FrequentKeys<T> | undefined;
-  #previousHour: FrequentKeys<T> | undefined;
+  #current = new SpaceSaving<T>();
+  #previous: SpaceSaving<T> | undefined;
+  #hour: SpaceSaving<T> | undefined;
+  #previousHour: SpaceSaving<T> | undefined;
   #intervalEnd: Millis = Number.NEGATIVE_INFINITY;
   #hourEnd: Millis = Number.NEGATIVE_INFINITY;
 
@@ -65,8 +65,8 @@ export class SpanCounts<T> {
   }
 
   /** The keys that were counted most in the span. */
-  top(span: Span, now: Millis, max: number): FrequentKey<T>[] {
-    const merged = new FrequentKeys<T>();
+  top(span: Span, now: Millis, max: number): CountedKey<T>[] {
+    const merged = new SpaceSaving<T>();
     for (const table of this.#tables(span, now)) merged.merge(table, this.#combine);
     return merged.top(max);
   }
@@ -82,7 +82,7 @@ export class SpanCounts<T> {
     return count === 0 ? undefined : { count, error };
   }
 
-  #tables(span: Span, now: Millis): FrequentKeys<T>[] {
+  #tables(span: Span, now: Millis): SpaceSaving<T>[] {
     if (now >= this.#intervalEnd) this.#advance(now);
     const hours = span === 'hour' ? [this.#previousHour, this.#hour] : [];
     const tables = [...hours, this.#previous, this.#current];
@@ -96,13 +96,13 @@ export class SpanCounts<T> {
     if (this.#previous) this.#addToHour(this.#previous, now);
     if (this.#current.total > 0 && !isNext) this.#addToHour(this.#current, now);
     this.#previous = isNext && this.#current.total > 0 ? this.#current : undefined;
-    if (this.#current.total > 0) this.#current = new FrequentKeys();
+    if (this.#current.total > 0) this.#current = new SpaceSaving();
     this.#advanceHour(now);
   }
 
-  #addToHour(counts: FrequentKeys<T>, now: Millis): void {
+  #addToHour(counts: SpaceSaving<T>, now: Millis): void {
     this.#advanceHour(now);
-    this.#hour ??= new FrequentKeys();
+    this.#hour ??= new SpaceSaving();
     this.#hour.merge(counts, this.#combine);
   }
 

@@ -20,8 +20,8 @@ import { ConfigError, errorMessageOf } from '../../core/errors.ts';
 import { isRecord, OptionReader, readEachInSteps } from '../../core/options.ts';
 import { runAtOnce, type Steps } from '../../core/steps.ts';
 import { toBinaryKey, toKeyText } from './binary-key.ts';
+import { endsLikeIpv6 } from './canonical-key.ts';
 import { isCidr, isInKeyNetwork, type KeyNetwork, parseCidr } from './cidr.ts';
-import { endsLikeIpv6 } from './counted-key.ts';
 import { parseIpKey } from './ip-key.ts';
 import { lineReader, type ReadLines } from './text-file.ts';
 

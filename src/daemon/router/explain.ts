@@ -1,6 +1,6 @@
 import type { LimitConfig } from '../config/limits.ts';
 import { toKeyText } from '../keys/binary-key.ts';
-import { matchedKeyOf } from '../keys/counted-key.ts';
+import { matchedKeyOf } from '../keys/canonical-key.ts';
 import type { Pattern } from '../keys/pattern.ts';
 import type { Route, StaticVerdict } from './route.ts';
 import type { LimitMatch, RouteTable } from './routes.ts';
@@ -45,9 +45,9 @@ export function explainRoute(route: Route, table: RouteTable, key: string): Expl
       rule: limit.rule.limit,
       reason: describeNotApplied(limit, route, table, key),
     }));
-  const { countedKey, staticVerdict } = route;
+  const { canonicalKey, staticVerdict } = route;
   const counted =
-    countedKey === undefined || staticVerdict ? '' : `; counted as ${toKeyText(countedKey)}`;
+    canonicalKey === undefined || staticVerdict ? '' : `; counted as ${toKeyText(canonicalKey)}`;
   const hasAlways = limits.some((limit) => limit.always && table.matchOf(limit, key).pattern);
   return { summary: summaryOf(route, hasAlways) + counted, limits: [...applied, ...others] };
 }

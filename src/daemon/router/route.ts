@@ -40,7 +40,7 @@ export interface Route {
   readonly staticVerdict?: StaticVerdict;
   readonly applied: readonly AppliedLimit[];
   /** The key that its limits count under, and records of its calls have; undefined: the key that was sent. */
-  readonly countedKey: string | undefined;
+  readonly canonicalKey: string | undefined;
   /** Set if one local limit decides alone, by the key's hash. */
   readonly singleLimiter: SyncLimiter | undefined;
   /** All local limits except those on calls in flight, as one. */
@@ -95,7 +95,7 @@ export function createRoute(applied: readonly AppliedLimit[]): Route {
   const single = isSingle && counting[0].limiter.isCheckOnly ? counting[0].limiter : undefined;
   return {
     applied,
-    countedKey: undefined,
+    canonicalKey: undefined,
     singleLimiter: single,
     local: combineLocal(counting),
     localWithPermits: combineLocal(local),

@@ -10,8 +10,8 @@ import { type Millis, systemClock } from '../../core/clock.ts';
 import { allow, deny, NEVER } from '../../core/decision.ts';
 import type { Hasher, KeyHash } from '../../core/hash.ts';
 import { type Random, systemRandom } from '../../core/random.ts';
+import { IdempotentCalls } from '../../limiter/idempotent-calls.ts';
 import { decisionOfRefusal, type Permit, type Refusal } from '../../limiter/permit.ts';
-import { RememberedCalls } from '../../limiter/remembered-calls.ts';
 import { acquireAll, type RemoteCall } from '../../limiter/remote-charge.ts';
 import type { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import { CallRecorder, type CallSource } from '../calls/call-recorder.ts';
@@ -87,7 +87,7 @@ export class Router {
   };
   readonly #hasher: Hasher;
   readonly #sampler: GapSampler;
-  readonly #remembered: RememberedCalls<CheckResult>;
+  readonly #idempotency: IdempotentCalls<CheckResult>;
   readonly #controls: RouteControls | undefined;
   #routeTable: RouteTable;
 
@@ -104,7 +104,7 @@ export class Router {
     this.calls = calls;
     this.#sampler = calls.sampler;
     this.permits = new PermitRegistry(random);
-    this.#remembered = new RememberedCalls(systemClock, random, undefined, isCharged);
+    this.#idempotency = new IdempotentCalls(systemClock, random, undefined, isCharged);
     this.registry = registry;
     this.denials = denials;
     this.#hasher = hasher;
@@ -137,8 +137,8 @@ export class Router {
   }
 
   /** The key that limits count a key under. */
-  countedKey(key: string): string {
-    return this.#routeTable.countedKey(key);
+  canonicalKey(key: string): string {
+    return this.#routeTable.canonicalKey(key);
   }
 
   /** The limits that apply to a key if it is on no list and not banned. */
@@ -242,8 +242,8 @@ export class Router {
         : this.#routeTable.resolveNamed(limit, key);
     if (!route) return undefined;
     const holdsPermit = wantsPermit && cost > 0; // a cost of 0 takes nothing, so there is nothing to settle
-    if (route.countedKey !== undefined)
-      return this.#asCounted(route, route.countedKey, cost, holdsPermit);
+    if (route.canonicalKey !== undefined)
+      return this.#withKey(route, route.canonicalKey, cost, holdsPermit);
     return { route, key, cost, wantsPermit: holdsPermit, low, high };
   }
 
@@ -252,12 +252,12 @@ export class Router {
     const hasher = this.#hasher;
     const { low, high } = hasher;
     const route = this.#routeTable.cached(hasher, key) ?? this.#routeTable.resolve(hasher, key);
-    if (route.countedKey !== undefined) return this.#asCounted(route, route.countedKey, 1, false);
+    if (route.canonicalKey !== undefined) return this.#withKey(route, route.canonicalKey, 1, false);
     return { route, key, cost: 1, wantsPermit: false, low, high };
   }
 
   /** By the hash of the key that is counted: addresses of one network are one key in all records. */
-  #asCounted(route: Route, key: string, cost: number, wantsPermit: boolean): RoutedRequest {
+  #withKey(route: Route, key: string, cost: number, wantsPermit: boolean): RoutedRequest {
     this.#hasher.hash(key);
     const { low, high } = this.#hasher;
     return { route, key, cost, wantsPermit, low, high };
@@ -279,7 +279,7 @@ export class Router {
    * One decision for all requests of a key with this id: a repeated check is charged once. A single remote limit gets
    * the id too, so that another daemon charges it once as well. With several remote limits, one may give back its charge.
    */
-  once<T extends CheckResult | Promise<CheckResult>>(
+  idempotent<T extends CheckResult | Promise<CheckResult>>(
     request: RoutedRequest,
     id: string,
     decide: (request: RoutedRequest) => T,
@@ -288,7 +288,7 @@ export class Router {
     if (cost === 0 || this.overload.isShedding) return decide(request);
     const question = JSON.stringify([route.applied.map(({ name }) => name), wantsPermit, key]);
     const known = route.remote.length === 1 ? { ...request, id } : request;
-    return this.#remembered.once(question, id, () => decide(known));
+    return this.#idempotency.idempotent(question, id, () => decide(known));
   }
 
   /**

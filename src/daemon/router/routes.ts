@@ -15,11 +15,11 @@ import type { OverrideMatch } from '../config/overrides.ts';
 import {
   ALL_IPV6_BITS,
   bytesEndLikeIpv6,
-  countedKeyOf,
+  canonicalKeyOf,
   DEFAULT_IPV6_BITS,
   endsLikeIpv6,
   matchedKeyOf,
-} from '../keys/counted-key.ts';
+} from '../keys/canonical-key.ts';
 import type { Pattern } from '../keys/pattern.ts';
 import type { PatternIndex } from '../keys/pattern-index.ts';
 import { type LimiterRegistry, overrideName } from './limiter-registry.ts';
@@ -226,7 +226,7 @@ export class RouteTable {
     const named = this.#limitsByName.get(limit);
     if (!named) return undefined;
     const route = this.find(key, plan, named);
-    if (route.countedKey === undefined && this.#isKeyIndependent(named))
+    if (route.canonicalKey === undefined && this.#isKeyIndependent(named))
       this.#keyIndependentRoutes.set(name, route);
     return route;
   }
@@ -278,9 +278,9 @@ export class RouteTable {
 
   /** The route with the key that it counts under, or that records of a verdict have. */
   #counted(route: Route, sent: string): Route {
-    const countedKey = this.countedKey(sent);
-    if (countedKey === sent) return route;
-    return route.staticVerdict ? { ...route, countedKey } : this.#internNetwork(route, countedKey);
+    const key = this.canonicalKey(sent);
+    if (key === sent) return route;
+    return route.staticVerdict ? { ...route, canonicalKey: key } : this.#internNetwork(route, key);
   }
 
   /** The given limit and all limits with `always` that match, in configuration order. */
@@ -308,8 +308,8 @@ export class RouteTable {
   }
 
   /** The key that limits count a key under: the network of an IPv6 address. */
-  countedKey(key: string): string {
-    return countedKeyOf(key, this.#ipv6Bits);
+  canonicalKey(key: string): string {
+    return canonicalKeyOf(key, this.#ipv6Bits);
   }
 
   /** The name of the limiter that the configuration has for a key in one limit: the limit's, or an override's. */
@@ -338,12 +338,12 @@ export class RouteTable {
   }
 
   /** A route that counts under another key than the one sent. No limiter decides by the hash of the key sent. */
-  #internNetwork(route: Route, countedKey: string): Route {
-    const known = this.#byNetwork.get(countedKey);
+  #internNetwork(route: Route, canonicalKey: string): Route {
+    const known = this.#byNetwork.get(canonicalKey);
     if (known?.applied === route.applied) return known;
-    const counted = { ...route, singleLimiter: undefined, countedKey };
+    const counted = { ...route, singleLimiter: undefined, canonicalKey };
     if (this.#byNetwork.size >= MAX_ROUTES) this.#byNetwork.clear();
-    this.#byNetwork.set(countedKey, counted);
+    this.#byNetwork.set(canonicalKey, counted);
     return counted;
   }
 

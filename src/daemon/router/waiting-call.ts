@@ -8,6 +8,7 @@
  * All local limits are one queue position (`limiter/composite-limiter.ts`); each remote limit is another one.
  */
 
+import { UNAVAILABLE_RETRY_MS } from '../../backends/remote-limit.ts';
 import type { Clock, Millis } from '../../core/clock.ts';
 import { type Decision, deny, WHEN_SETTLED } from '../../core/decision.ts';
 import type { AsyncLimiter } from '../../limiter/async-limiter.ts';
@@ -55,9 +56,6 @@ interface Grant {
 type Part = (options: AcquireOptions) => Promise<Grant | Refusal>;
 
 type WaitOptions = Omit<AcquireOptions, 'wait' | 'signal'> & { readonly signal: AbortSignal };
-
-/** The retry time while a backend is unavailable. */
-export const UNAVAILABLE_RETRY_MS: Millis = 1000;
 
 /** False if the configuration decides, or limits in shadow mode only count. */
 export const isCounted = ({ local, remote }: WaitingCall): boolean =>

@@ -9,6 +9,7 @@
  * charged while a call waits.
  */
 
+import { UNAVAILABLE_RETRY_MS } from '../../backends/remote-limit.ts';
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { deny } from '../../core/decision.ts';
 import { type FlowOptions, MAX_FLOW_CHARS } from '../../core/flow.ts';
@@ -23,7 +24,6 @@ import {
   isFree,
   refusalNow,
   takeWaiting,
-  UNAVAILABLE_RETRY_MS,
   type WaitingCall,
 } from './waiting-call.ts';
 

@@ -19,8 +19,8 @@ import { parseDuration, suggestDuration } from '../../../core/duration.ts';
 import { FLOW_FIELDS, type FlowOptions, flowProblem } from '../../../core/flow.ts';
 import { repeatedMember } from '../../../core/json.ts';
 import { isRecord, MAX_AMOUNT } from '../../../core/options.ts';
+import { EXPECTED_ID, isId } from '../../../limiter/idempotent-calls.ts';
 import type { PermitResult } from '../../../limiter/permit.ts';
-import { EXPECTED_ID, isId } from '../../../limiter/remembered-calls.ts';
 import { toBinaryKey } from '../../keys/binary-key.ts';
 import { type ParameterValues, readParameters, ValidationProblem } from './parameters.ts';
 

@@ -15,7 +15,7 @@
  */
 
 import type { Millis } from '../../../core/clock.ts';
-import { isId } from '../../../limiter/remembered-calls.ts';
+import { isId } from '../../../limiter/idempotent-calls.ts';
 import { checkAll, type JointPart } from '../../router/joint-check.ts';
 import { acquireAll, rerouted } from '../../router/joint-wait.ts';
 import { type CheckResult, mayLeave, type RoutedRequest } from '../../router/request.ts';
@@ -252,7 +252,7 @@ export class HttpHandler {
     const result =
       id === undefined
         ? router.checkWithStatus(routed)
-        : router.once(routed, id, (known) => router.checkWithStatus(known));
+        : router.idempotent(routed, id, (known) => router.checkWithStatus(known));
     return result instanceof Promise
       ? this.#responder.respondAsync(params, routed, result)
       : this.#responder.respond(params, routed, result);
@@ -302,7 +302,7 @@ export class HttpHandler {
       const sent = { limit, key };
       const result = await (id === undefined
         ? router.acquire(routed, sent, limits)
-        : router.once(routed, id, (known) => router.acquire(known, sent, limits)));
+        : router.idempotent(routed, id, (known) => router.acquire(known, sent, limits)));
       // A reload or an override may have put other limits on the route of a call that waited.
       const routedNow = router.route({ ...routed, limit, key }) ?? routed;
       return this.#responder.respond(params, routedNow, result);
@@ -371,7 +371,7 @@ export class HttpHandler {
       results.push(
         id === undefined
           ? router.checkRouted(routed)
-          : router.once(routed, id, (known) => router.checkRouted(known)),
+          : router.idempotent(routed, id, (known) => router.checkRouted(known)),
       );
     }
     const decided = await Promise.all(results);

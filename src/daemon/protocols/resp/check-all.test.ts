@@ -181,11 +181,11 @@ describe('remaining: what is left, in every reply', () => {
   });
 });
 
-test('SLUICE.TAKE and SLUICE.GIVE: take what is left, and give back what was not used', () => {
+test('SLUICE.TAKEUPTO and SLUICE.GIVEBACK: take what is left, and give back what was not used', () => {
   const run = setUp();
-  expect(run('SLUICE.TAKE', 'user', 'user:a', '100', 'HOLD')).toBe('*2 :5 $3 1-0');
-  expect(run('SLUICE.GIVE', '1-0', '2')).toBe(':1');
+  expect(run('SLUICE.TAKEUPTO', 'user', 'user:a', '100', 'HOLD')).toBe('*2 :5 $3 1-0');
+  expect(run('SLUICE.GIVEBACK', '1-0', '2')).toBe(':1');
   expect(run('SLUICE.TAKEUPTO', 'user', 'user:a', '100', 'HOLD')).toBe('*2 :2 $3 2-0');
   expect(run('SLUICE.GIVEBACK', '2-0', '1')).toBe(':1');
-  expect(run('SLUICE.TAKE', 'user', 'user:a', '100')).toBe('*2 :1 $0');
+  expect(run('SLUICE.TAKEUPTO', 'user', 'user:a', '100')).toBe('*2 :1 $0');
 });

@@ -57,8 +57,6 @@ export const isOperator = ({ session, context }: Invocation): boolean =>
 export interface RespCommand {
   /** In lower case. */
   readonly name: string;
-  /** Former names, which stay accepted. */
-  readonly aliases?: readonly string[];
   /** The number of arguments with the name, as in Redis; negative: the least number. */
   readonly arity: number;
   /** The largest number of arguments, with the name. */

@@ -124,10 +124,8 @@ describe('SLUICE.CHECK', () => {
     expect(run('sluice.check', 'slow', 'alice')).toBe('*6 :1 :0 :0 $0  $0  $0');
   });
 
-  test('SLUICE.ASK: is an alias', () => {
-    const { run } = setUp();
-    expect(run('sluice.ask', '*', 'alice')).toBe('*6 :1 :4 :0 $0  $0  $0');
-    expect(run('SLUICE.CHECK', '*', 'alice')).toBe('*6 :1 :3 :0 $0  $0  $0');
+  test.each(['ASK', 'TAKE', 'GIVE'])('SLUICE.%s: is an unknown command', (name) => {
+    expect(setUp().run(`SLUICE.${name}`, '*', 'alice')).toMatch(/^-ERR unknown command/);
   });
 
   test('key: shares its count with the line protocol', () => {

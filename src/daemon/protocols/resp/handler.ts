@@ -61,9 +61,7 @@ const COMMANDS: readonly RespCommand[] = [
 ];
 
 const COMMANDS_BY_NAME: ReadonlyMap<string, RespCommand> = new Map(
-  COMMANDS.flatMap((command) =>
-    [command.name, ...(command.aliases ?? [])].map((name) => [name, command] as const),
-  ),
+  COMMANDS.map((command) => [command.name, command]),
 );
 
 const CL_THROTTLE = Buffer.from(clThrottle.name);

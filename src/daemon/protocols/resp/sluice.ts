@@ -16,9 +16,9 @@ import {
   type Outcome,
 } from '../../../core/decision.ts';
 import { MAX_AMOUNT } from '../../../core/options.ts';
+import { EXPECTED_ID, isId } from '../../../limiter/idempotent-calls.ts';
 import type { NamedRuleStatus } from '../../../limiter/inspection.ts';
 import type { PermitResult } from '../../../limiter/permit.ts';
-import { EXPECTED_ID, isId } from '../../../limiter/remembered-calls.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
 import { isLocked } from '../../router/report.ts';
 import {
@@ -89,7 +89,7 @@ function check({ args, reply, context }: Invocation): undefined | Promise<WriteR
   const routed = router.route(request);
   if (!routed) return reply.error(noSuchLimit(request.limit ?? '', router));
   const result = hasId
-    ? router.once(routed, args.text(args.count - 1), (known) => router.checkRouted(known))
+    ? router.idempotent(routed, args.text(args.count - 1), (known) => router.checkRouted(known))
     : router.checkRouted(routed);
   const { cost } = request;
   const isPlain =
@@ -241,7 +241,6 @@ const optionalWholeMs = (ms: number | undefined): number | undefined =>
 export const sluiceCommands: readonly RespCommand[] = [
   {
     name: 'sluice.check',
-    aliases: ['sluice.ask'],
     arity: -3,
     keyIndex: 2,
     summary: 'Checks a configured limit, or all that match the key',
@@ -256,8 +255,7 @@ export const sluiceCommands: readonly RespCommand[] = [
     run: settle,
   },
   {
-    name: 'sluice.take',
-    aliases: ['sluice.takeupto'],
+    name: 'sluice.takeupto',
     arity: -4,
     keyIndex: 2,
     summary: 'Takes as many as there are, up to a maximum',
@@ -265,10 +263,9 @@ export const sluiceCommands: readonly RespCommand[] = [
     run: takeUpTo,
   },
   {
-    name: 'sluice.give',
-    aliases: ['sluice.giveback'],
+    name: 'sluice.giveback',
     arity: 3,
-    summary: 'Gives back what was not used of SLUICE.TAKE with HOLD',
+    summary: 'Gives back what was not used of SLUICE.TAKEUPTO with HOLD',
     usage: 'permit unused',
     run: giveBack,
   },

@@ -7,7 +7,7 @@
 import type { Millis } from '../../../core/clock.ts';
 import { formatMismatch } from '../../../core/errors.ts';
 import { FLOW_FIELDS, type FlowOptions, flowProblem } from '../../../core/flow.ts';
-import { isId } from '../../../limiter/remembered-calls.ts';
+import { isId } from '../../../limiter/idempotent-calls.ts';
 import type { Router } from '../../router/router.ts';
 import type { WaitLimits } from '../../router/waiting.ts';
 import {
@@ -82,7 +82,7 @@ function acquire({ args, reply, context, client }: Invocation): CommandReply {
   const result =
     id === undefined
       ? router.acquire(routed, sent, limits)
-      : router.once(routed, id, (known) => router.acquire(known, sent, limits));
+      : router.idempotent(routed, id, (known) => router.acquire(known, sent, limits));
   return replyWithRest(reply, result, cost, () => router.remaining(routed));
 }
 

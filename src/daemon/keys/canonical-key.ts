@@ -20,7 +20,7 @@ export const ALL_IPV6_BITS = 128;
 /** Loopback (::1) and translated IPv4 addresses (64:ff9b::) are below. */
 const FIRST_UNICAST_GROUP = 0x2000;
 
-export function countedKeyOf(key: string, ipv6Bits: number): string {
+export function canonicalKeyOf(key: string, ipv6Bits: number): string {
   if (ipv6Bits === ALL_IPV6_BITS || !endsLikeIpv6(key)) return key;
   const found = parseIpKey(key);
   if (!found) return key;

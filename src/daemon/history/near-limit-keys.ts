@@ -41,21 +41,21 @@ const MAX_KEYS_OF_SOURCE = 20;
 /** Keys that use less are not listed. */
 const MIN_USE = 0.01;
 
-export interface BusyKeySources {
+export interface NearLimitSources {
   readonly router: Router;
   readonly hasher: Pick<Hasher, 'cachedKeys'>;
   readonly denials: DenialRecorder;
 }
 
 /** The keys that use most of their limits. */
-export interface BusyKeys {
+export interface NearLimitKeys {
   readonly nearest: readonly KeyUse[];
   /** The highest use by the name of the limit, without its overrides. */
   readonly highest: ReadonlyMap<string, number>;
 }
 
 /** A step is one key, or the names of one kind. */
-export function* findBusyKeys(sources: BusyKeySources): Steps<BusyKeys> {
+export function* findNearLimitKeys(sources: NearLimitSources): Steps<NearLimitKeys> {
   const uses: KeyUse[] = [];
   const highest = new Map<string, number>();
   for (const key of yield* knownKeys(sources)) {
@@ -80,7 +80,7 @@ function uniqueOf(uses: readonly KeyUse[]): KeyUse[] {
   });
 }
 
-function* knownKeys({ router, denials, hasher }: BusyKeySources): Steps<ReadonlySet<string>> {
+function* knownKeys({ router, denials, hasher }: NearLimitSources): Steps<ReadonlySet<string>> {
   const keys = new Set<string>();
   const add = (key: string): unknown => keys.size < MAX_KEYS && keys.add(key);
   for (const source of denials.top('hour', MAX_SOURCES, MAX_KEYS_OF_SOURCE))

@@ -1,9 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { addressText } from '../../adapters/http/address.ts';
-import { bytesEndLikeIpv6, countedKeyOf, endsLikeIpv6 } from './counted-key.ts';
+import { bytesEndLikeIpv6, canonicalKeyOf, endsLikeIpv6 } from './canonical-key.ts';
 
-describe('counted key', () => {
+describe('canonical key', () => {
   test.each([
     ['2001:db8:1:2:aaaa::1', '2001:db8:1:2::/64'],
     ['ip:2001:db8:1:2:aaaa::1', 'ip:2001:db8:1:2::/64'],
@@ -39,7 +39,7 @@ describe('counted key', () => {
     ),
     ...['2001:db8::1:', '2001:db8::/64', 'deadbeefdeadbeef', 'key\xff::1'].map((key) => [key, key]),
   ])('%s: counts as %s', (key, expected) => {
-    expect(countedKeyOf(key, 64)).toBe(expected);
+    expect(canonicalKeyOf(key, 64)).toBe(expected);
   });
 
   test('random addresses: every spelling counts as the same network', () => {
@@ -55,7 +55,7 @@ describe('counted key', () => {
         const full = groups.map((each) => each.toString(16)).join(':');
         const others = [`[${full}]`, `${full}%eth0`, `[${full}%1]`];
         for (const text of [full, full.toUpperCase(), addressText(groups), ...others])
-          expect(countedKeyOf(prefix + text, 64)).toBe(expected);
+          expect(canonicalKeyOf(prefix + text, 64)).toBe(expected);
       }),
     );
   });

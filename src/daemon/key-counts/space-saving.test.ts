@@ -2,25 +2,25 @@ import { describe, expect, test } from 'vitest';
 import { zipf } from '../../../test/support/zipf.ts';
 import { createHasher } from '../../core/hash.ts';
 import { seededRandom } from '../../core/random.ts';
-import { FrequentKeys } from './frequent-keys.ts';
+import { SpaceSaving } from './space-saving.ts';
 
 const hasher = createHasher([3, 5, 7, 9], 'latin1');
 
-function add(counts: FrequentKeys<string>, key: string): void {
+function add(counts: SpaceSaving<string>, key: string): void {
   hasher.hash(key);
   const slot = counts.add(hasher.low, hasher.high);
   if (counts.valueAt(slot) === undefined) counts.setValueAt(slot, key);
 }
 
 /** Compares every reported count with the truth. */
-function expectWithinError(counts: FrequentKeys<string>, truth: ReadonlyMap<string, number>): void {
+function expectWithinError(counts: SpaceSaving<string>, truth: ReadonlyMap<string, number>): void {
   for (const { value, count, error } of counts.top(1000))
     expect(Math.abs(count - (truth.get(value) ?? 0)), value).toBeLessThanOrEqual(error);
 }
 
-describe('frequent keys', () => {
+describe('space-saving', () => {
   test('few keys: every count is exact', () => {
-    const counts = new FrequentKeys<string>();
+    const counts = new SpaceSaving<string>();
     for (let n = 0; n < 500; n++) for (let hit = 0; hit <= n % 7; hit++) add(counts, `k${n}`);
     const top = counts.top(1000);
     expect(top).toHaveLength(500);
@@ -32,7 +32,7 @@ describe('frequent keys', () => {
   test.each([1, 2, 3])(
     'Zipf over 100,000 keys, seed %i: the top 10 are the true ones, counts within the error',
     (seed) => {
-      const counts = new FrequentKeys<string>();
+      const counts = new SpaceSaving<string>();
       const truth = new Map<string, number>();
       const draw = zipf(100_000, seededRandom(seed));
       for (let n = 0; n < 300_000; n++) {
@@ -53,10 +53,10 @@ describe('frequent keys', () => {
     for (let round = 0; round < 30; round++) {
       const keys = 1 + Math.floor(random() * 3000);
       const skew = 1 + random() * 3;
-      const merged = new FrequentKeys<string>();
+      const merged = new SpaceSaving<string>();
       const truth = new Map<string, number>();
       for (let part = 0; part < 3; part++) {
-        const counts = new FrequentKeys<string>();
+        const counts = new SpaceSaving<string>();
         for (let n = 0; n < 4000; n++) {
           const key = `${round}-${Math.floor(random() ** skew * keys)}`;
           truth.set(key, (truth.get(key) ?? 0) + 1);
@@ -73,7 +73,7 @@ describe('frequent keys', () => {
   });
 
   test('a frequent key among a million others: is found', () => {
-    const counts = new FrequentKeys<string>();
+    const counts = new SpaceSaving<string>();
     for (let n = 0; n < 1_000_000; n++) {
       hasher.hash(n % 50 === 0 ? 'often' : `k${n}`);
       const slot = counts.add(hasher.low, hasher.high);

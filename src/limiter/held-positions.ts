@@ -1,29 +1,29 @@
 /**
- * Kept turns of one call that waits for several limiters. The call is in the queue of one of them at a time.
+ * Held positions of one call that waits for several limiters. The call is in the queue of one of them at a time.
  *
  *     a  ● ● ●          at its turn in queue a, limiter b refuses the call: it moves to b, and others take from a
  *     b  ○ ● ●          at its turn in queue b, limiter a refuses: it moves back, and could alternate for ever
  *
- * A call that loses its turn at a limiter twice therefore keeps it: it stays first in that queue until it is served. It
- * does so only if the wait at the refusing limiter is at most its longest wait at this one: a fast limit does not wait
- * for a slow one. This holds for at least one of two limiters, so the call is served at its next turn.
+ * A call that loses its turn at a limiter twice therefore holds its position: it stays first in that queue until it is
+ * served. It does so only if the wait at the refusing limiter is at most its longest wait at this one: a fast limit does
+ * not wait for a slow one. This holds for at least one of two limiters, so the call is served at its next turn.
  *
- * A kept turn takes nothing and delays only calls that arrived later, so two calls never wait for each other. Only
- * `fifo` queues keep turns.
+ * A held position takes nothing and delays only calls that arrived later, so two calls never wait for each other. Only
+ * `fifo` queues hold positions.
  */
 
 import type { Millis } from '../core/clock.ts';
 import { WHEN_SETTLED } from '../core/decision.ts';
 import type { ComponentCall } from './composite-reservation.ts';
 
-export class KeptTurns {
+export class HeldPositions {
   readonly #arrival: number;
   /** The longest wait of the call at each limiter. */
   readonly #longestMs = new Map<ComponentCall, Millis>();
   /** Limiters at which the call had its turn while another limiter refused it. */
   readonly #lost = new Set<ComponentCall>();
-  /** Ends each kept turn. */
-  readonly #kept = new Map<ComponentCall, () => void>();
+  /** Ends each held position. */
+  readonly #held = new Map<ComponentCall, () => void>();
 
   constructor(arrival: number) {
     this.#arrival = arrival;
@@ -34,28 +34,28 @@ export class KeptTurns {
     const waitMs = retryAfterMs === WHEN_SETTLED ? Infinity : retryAfterMs;
     this.#longestMs.set(by, Math.max(this.#longestMs.get(by) ?? 0, waitMs));
     if (by === at) return;
-    if (this.#lost.has(at) && waitMs <= (this.#longestMs.get(at) ?? 0)) this.#keep(at);
+    if (this.#lost.has(at) && waitMs <= (this.#longestMs.get(at) ?? 0)) this.#hold(at);
     this.#lost.add(at);
   }
 
-  #keep(call: ComponentCall): void {
+  #hold(call: ComponentCall): void {
     const { limiter, key, partitionIndex, cost } = call;
     const request = { key, cost, partitionIndex, arrival: this.#arrival };
-    this.#kept.set(call, limiter.scheduler.keepTurn(request, limiter.clock.now()));
+    this.#held.set(call, limiter.scheduler.holdPosition(request, limiter.clock.now()));
   }
 
   /** The call itself joins the queue. */
   join(call: ComponentCall): void {
-    this.#kept.get(call)?.();
-    this.#kept.delete(call);
+    this.#held.get(call)?.();
+    this.#held.delete(call);
   }
 
-  /** The call is served, refused, or behind calls that arrived earlier: other calls get the kept turns. */
+  /** The call is served, refused, or behind calls that arrived earlier: other calls get the held positions. */
   end(): void {
-    for (const [{ limiter, key }, stop] of this.#kept) {
+    for (const [{ limiter, key }, stop] of this.#held) {
       stop();
       limiter.scheduler.wake(key);
     }
-    this.#kept.clear();
+    this.#held.clear();
   }
 }

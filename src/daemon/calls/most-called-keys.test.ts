@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest';
-import { hottestKeys } from './hottest-keys.ts';
+import { mostCalledKeys } from './most-called-keys.ts';
 
-describe('hottest keys', () => {
+describe('most called keys', () => {
   test('a key at several limits: listed once, with its highest count and all limits', () => {
-    const hottest = hottestKeys([
+    const mostCalled = mostCalledKeys([
       {
         limit: 'all',
         calls: 90,
@@ -23,10 +23,10 @@ describe('hottest keys', () => {
       },
       { reason: 'deny-list', calls: 45, keys: [{ key: 'm', calls: 45 }] },
     ]);
-    expect(hottest).toEqual([
+    expect(mostCalled).toEqual([
       { key: 'a', calls: 60, sources: [{ limit: 'all' }, { limit: 'api', shadow: true }] },
       { key: 'm', calls: 45, sources: [{ reason: 'deny-list' }] },
     ]);
-    expect(hottestKeys([])).toEqual([]);
+    expect(mostCalledKeys([])).toEqual([]);
   });
 });

@@ -2,8 +2,8 @@ import { expect, test } from 'vitest';
 import { seededRandom } from '../core/random.ts';
 import { VirtualClock } from '../testing/index.ts';
 import { all } from './composite-limiter.ts';
+import { IdempotentCalls } from './idempotent-calls.ts';
 import { limiter } from './limiter.ts';
-import { RememberedCalls } from './remembered-calls.ts';
 
 const LIMIT = { bucket: { rate: '1/h', burst: 10 } } as const;
 
@@ -108,10 +108,10 @@ test('id: peek, an empty id and one of more than 256 characters are errors by na
 
 test('id: the table is bounded, and forgets the oldest id first', () => {
   const clock = new VirtualClock();
-  const calls = new RememberedCalls(clock, seededRandom(1), 60_000);
+  const calls = new IdempotentCalls(clock, seededRandom(1), 60_000);
   let decided = 0;
   const ask = (id: string) =>
-    calls.once('k', id, () => {
+    calls.idempotent('k', id, () => {
       decided++;
       return { verdict: 'allow' };
     });

@@ -3,7 +3,7 @@
 import type { SourceName } from '../key-counts/sources.ts';
 import type { TopCalled } from './call-recorder.ts';
 
-export interface HotKey {
+export interface MostCalledKey {
   readonly key: string;
   /** At the limit that it calls most. */
   readonly calls: number;
@@ -13,8 +13,8 @@ export interface HotKey {
 }
 
 /** Most called first, as many as the longest list has. Further ones may lack a limit that does not list them. */
-export function hottestKeys(called: readonly TopCalled[]): HotKey[] {
-  const byKey = new Map<string, HotKey>();
+export function mostCalledKeys(called: readonly TopCalled[]): MostCalledKey[] {
+  const byKey = new Map<string, MostCalledKey>();
   for (const { calls: _, keys, ...source } of called)
     for (const { key, calls, error } of keys) {
       const known = byKey.get(key) ?? { key, calls, error, sources: [] };

@@ -30,7 +30,7 @@ const keptHighs = new Int32Array(CAPACITY);
 const keptCounts = new Float64Array(CAPACITY);
 const keptErrors = new Float64Array(CAPACITY);
 
-export interface FrequentKey<T> {
+export interface CountedKey<T> {
   readonly value: T;
   readonly count: number;
   /** The true count differs from `count` by at most this. */
@@ -39,7 +39,7 @@ export interface FrequentKey<T> {
 
 const firstOf = <T>(own: T): T => own;
 
-export class FrequentKeys<T> {
+export class SpaceSaving<T> {
   /** The sum of all counts, of keys that are tracked or not. */
   total = 0;
   readonly #lows = new Int32Array(SLOTS);
@@ -87,8 +87,8 @@ export class FrequentKeys<T> {
   }
 
   /** The keys with most hits, most first; those without a value are left out. */
-  top(max: number): FrequentKey<T>[] {
-    const found: FrequentKey<T>[] = [];
+  top(max: number): CountedKey<T>[] {
+    const found: CountedKey<T>[] = [];
     for (let slot = 0; slot < SLOTS; slot++) {
       const key = this.#read(slot);
       if (key) found.push(key);
@@ -101,12 +101,12 @@ export class FrequentKeys<T> {
     return this.#floor + this.#missed;
   }
 
-  get(low: number, high: number): FrequentKey<T> | undefined {
+  get(low: number, high: number): CountedKey<T> | undefined {
     return this.#read(this.#find(low, high));
   }
 
   /** Adds the counts of another table. `combine` makes one value of two of the same key. */
-  merge(other: FrequentKeys<T>, combine: (own: T, other: T) => T = firstOf): void {
+  merge(other: SpaceSaving<T>, combine: (own: T, other: T) => T = firstOf): void {
     const total = this.total + other.total;
     for (let slot = 0; slot < SLOTS; slot++) {
       if (other.#counts[slot] === 0) continue;
@@ -119,7 +119,7 @@ export class FrequentKeys<T> {
     this.#missed += other.#floor + other.#missed;
   }
 
-  #read(slot: number): FrequentKey<T> | undefined {
+  #read(slot: number): CountedKey<T> | undefined {
     const value = this.#values[slot];
     if (value === undefined) return undefined;
     const error = Math.max(this.#errors[slot], this.#missed);

@@ -21,7 +21,7 @@ const MAX_REMEMBERED_IDS = 100_000;
 
 const MAX_ID_CHARS = 256;
 
-interface RememberedCall {
+interface IdempotentCall {
   readonly result: unknown;
   /** The result that the promise resolved to; undefined until then. */
   value?: unknown;
@@ -47,12 +47,12 @@ const isAllowed = (result: Decided): boolean =>
 export const isHeld = (result: Decided): boolean =>
   isAllowed(result) && !(result instanceof Permit && result.isSettled);
 
-export class RememberedCalls<Result extends object = Decided> {
+export class IdempotentCalls<Result extends object = Decided> {
   readonly #clock: Clock;
   readonly #random: Random;
   readonly #isCharged: (result: Result) => boolean;
   readonly #periodMs: Millis;
-  readonly #calls = new Map<number, RememberedCall>();
+  readonly #calls = new Map<number, IdempotentCall>();
   readonly #waiting = new WeakMap<object, WaitingCall>();
   /** Created with the first id, so that a seeded random generator is not used before. */
   #hasher: Hasher | undefined;
@@ -70,7 +70,7 @@ export class RememberedCalls<Result extends object = Decided> {
   }
 
   /** The result of the call with this id; `decide` runs if there is none. Concurrent calls share one promise. */
-  once<T extends Result | Promise<Result>>(key: string, id: string, decide: () => T): T {
+  idempotent<T extends Result | Promise<Result>>(key: string, id: string, decide: () => T): T {
     const hash = this.#hash(key, id);
     const known = this.#calls.get(hash);
     const isKnown = known !== undefined && this.#clock.now() < known.until;
@@ -78,7 +78,7 @@ export class RememberedCalls<Result extends object = Decided> {
       return known.result as T;
     const result = decide();
     if (result instanceof Promise) {
-      const call = this.#remember(hash, result);
+      const call = this.#add(hash, result);
       const forget = (): void => {
         if (this.#calls.get(hash) === call) this.#calls.delete(hash);
       };
@@ -86,22 +86,22 @@ export class RememberedCalls<Result extends object = Decided> {
         call.value = late;
         if (!this.#isCharged(late)) forget();
       }, forget);
-    } else if (this.#isCharged(result as Result)) this.#remember(hash, result).value = result;
+    } else if (this.#isCharged(result as Result)) this.#add(hash, result).value = result;
     return result;
   }
 
   /**
-   * `once` for a call that waits: repeats join it. A caller that aborts leaves alone, and the call is aborted when its
+   * `idempotent` for a call that waits: repeats join it. A caller that aborts leaves alone, and the call is aborted when its
    * last caller leaves.
    */
-  onceWaiting<T extends Result>(
+  idempotentWait<T extends Result>(
     key: string,
     id: string,
     signal: AbortSignal | undefined,
     wait: (signal: AbortSignal) => Promise<T>,
   ): Promise<T> {
     if (signal?.aborted) return Promise.reject(signal.reason);
-    const result = this.once(key, id, () => {
+    const result = this.idempotent(key, id, () => {
       const controller = new AbortController();
       const waiting = wait(controller.signal);
       this.#waiting.set(waiting, { controller, callers: 0 });
@@ -111,14 +111,14 @@ export class RememberedCalls<Result extends object = Decided> {
     return call ? join(result, call, signal) : result;
   }
 
-  #remember(hash: number, result: unknown): RememberedCall {
+  #add(hash: number, result: unknown): IdempotentCall {
     const now = this.#clock.now();
     this.#calls.delete(hash); // re-inserted as the last entry, the newest
     for (const [oldest, { until }] of this.#calls) {
       if (until > now && this.#calls.size < MAX_REMEMBERED_IDS) break;
       this.#calls.delete(oldest);
     }
-    const call: RememberedCall = { result, until: now + this.#periodMs };
+    const call: IdempotentCall = { result, until: now + this.#periodMs };
     this.#calls.set(hash, call);
     return call;
   }
