@@ -132,10 +132,7 @@ export abstract class LimiterCore {
 
   /** True if every rule protects the capacity of a service, and none a client's quota. */
   get isCapacity(): boolean {
-    const { policy } = this;
-    const [state, now] = [new Float64Array(policy.width), this.clock.now()];
-    policy.init(state, 0, now);
-    return policy.ruleStatuses(state, 0, now).every(({ isCapacity }) => isCapacity === true);
+    return this.policy.traits.protectsServer;
   }
 
   observeEventLoop(monitor: EventLoopMonitor): void {
@@ -179,7 +176,7 @@ export abstract class LimiterCore {
 
   /** True if a lock-out counts refusals: a waiting call counts when it is refused in the end, not each time it is checked. */
   get countsRefusals(): boolean {
-    return this.policy.recordRefusal !== undefined;
+    return this.policy.chain?.recordRefusal !== undefined;
   }
 
   /** True if a lock-out counts attempts, whose end is reported. */
@@ -223,7 +220,7 @@ export abstract class LimiterCore {
     // A learnt limit has no fixed capacity to compare with.
     const capacity = policy.traits.needsOutcome ? Infinity : maxCostOf(policy, this.clock.now());
     if (capacity >= cost) return `cost ${cost} never fits \`${name}\``;
-    const what = policy.kind === 'bucket' ? 'burst' : 'limit';
+    const what = policy.share?.maxDebt === undefined ? 'limit' : 'burst';
     return `cost ${cost} exceeds the ${what} ${capacity} of \`${name}\``;
   }
 

@@ -10,6 +10,7 @@ import { requireCost } from '../policies/cost.ts';
 import { createPolicy, type Limit } from '../policies/limit.ts';
 import { type CallClass, partitionIndexOf } from '../policies/partitions.ts';
 import type { Feedback, KeyState, Policy, Settlement } from '../policies/policy.ts';
+import { isJoint } from '../policies/rules.ts';
 import { Adjustments } from './adjustments.ts';
 import { DisownedPermits } from './disowned-permits.ts';
 import type { LearntLimit } from './events.ts';
@@ -290,7 +291,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
 
   /** Of a limit with several rules: the one that refuses the call now. */
   ruleRefusing(key: string, cost: number, partitionIndex?: number): string | undefined {
-    if (this.policy.rules === undefined) return undefined;
+    if (!isJoint(this.policy)) return undefined;
     const decision = this.peekUnvalidated(key, cost, partitionIndex);
     return decision.verdict === 'deny' ? decision.rule : undefined;
   }

@@ -19,6 +19,7 @@ import { type Decision, deny } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { OptionReader } from '../core/options.ts';
 import type { KeyConverter, Policy, PoolPosition, State } from './policy.ts';
+import { asRule } from './rules.ts';
 
 /** A policy that counts calls in flight. */
 export interface InFlightPolicy extends Policy {
@@ -31,7 +32,7 @@ export interface InFlightPolicy extends Policy {
   checkUrgent?(state: State, i: number, cost: number, now: Millis): Decision;
   /** A call was refused because `kept` free slots are kept for others: demand for more than the limit. */
   noteKept(state: State, i: number, kept: number): void;
-  divided(position: PoolPosition): this;
+  readonly divide: { ofPool(position: PoolPosition): InFlightPolicy };
 }
 
 /** The most partitions of one limit. */
@@ -118,7 +119,7 @@ function partitioned<P extends InFlightPolicy>(
     state[j + DEMAND] = Math.max(0, state[j + DEMAND] - cost);
   };
 
-  return {
+  return asRule(inner.rules[0].spec, {
     ...inner,
     width,
     partitions: names,
@@ -153,7 +154,7 @@ function partitioned<P extends InFlightPolicy>(
 
     converterFrom: (from) => convertWithClasses(inner, from, width),
 
-    divided: (position) => partitioned(inner.divided(position), names, fractions),
+    divide: { ofPool: (next) => partitioned(inner.divide.ofPool(next), names, fractions) },
 
     keyState: (state, i, now) => ({
       ...inner.keyState(state, i, now),
@@ -161,7 +162,7 @@ function partitioned<P extends InFlightPolicy>(
         names.map((name, partition) => [name, state[at(i, partition) + PARTITION_IN_FLIGHT]]),
       ),
     }),
-  } satisfies InFlightPolicy as P;
+  } satisfies InFlightPolicy as P);
 }
 
 /** Converts the numbers of the limit itself, and keeps those of its partitions or levels, which have the same names. */

@@ -16,7 +16,7 @@
 import type { Millis } from '../../core/clock.ts';
 import type { Decision } from '../../core/decision.ts';
 import { converterBetween, type Policy, type State } from '../../policies/policy.ts';
-import { stateKindOf } from '../remote-limit.ts';
+import { layoutOf } from '../../policies/rules.ts';
 
 /** Calls in flight of one key: all of them are one value in storage. */
 export const MAX_LEASES = 1000;
@@ -87,7 +87,7 @@ export const newKey = (): StoredKey => ({
   deletableAt: -Infinity,
 });
 
-const shapeOf = (policy: Policy): string => `${policy.kind} ${stateKindOf(policy)}`;
+const shapeOf = (policy: Policy): string => `${policy.kind} ${layoutOf(policy)}`;
 
 /** The record of the sender's rule, converted if need be, without leases that have ended. */
 export function recordFor(

@@ -72,7 +72,7 @@ describe('delay: the state of a key', () => {
   test('delay: members of a pool divide `max`, the remainder by rank', () => {
     const limits = [0, 1, 2].map((rank) => {
       const sender = new Sender({ initial: 10, max: 11 });
-      const member = sender.policy.divided?.({ size: 3, rank, since: 0 }, 0) as Policy;
+      const member = sender.policy.divide?.ofPool?.({ size: 3, rank, since: 0 }, 0) as Policy;
       member.init(sender.state, 0, 0);
       let admitted = 0;
       while (member.check(sender.state, 0, 1, 0).verdict === 'allow') admitted++;
