@@ -299,9 +299,8 @@ export function controlLoop(
     },
 
     /** Calls stay in flight, and what was learnt is kept, up to the new bound. */
-    terms: 'aimd',
-    converterFrom: (from) =>
-      from.terms !== 'aimd'
+    convertFrom: (from) =>
+      from.width !== width
         ? undefined
         : (state, i, source, j) => {
             for (let n = 0; n < width; n++) state[i + n] = source[j + n];

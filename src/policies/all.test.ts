@@ -324,7 +324,7 @@ describe('all', () => {
   test('all: takes the partitions of a component, and refuses differing ones', () => {
     const parted = { concurrency: { limit: 10, partitions: { live: 0.9, batch: 0.1 } } };
     const policy = createPolicy({ all: [{ bucket: { rate: 5 } }, parted, parted] }, dice);
-    expect(policy.partitions).toEqual(['live', 'batch']);
+    expect(policy.classes?.names).toEqual(['live', 'batch']);
     const state = new Float64Array(policy.width);
     policy.init(state, 0, 0);
     policy.check(state, 0, 2, 0, 1);

@@ -16,6 +16,7 @@ import type { Millis } from '../core/clock.ts';
 import { allow, type Decision, deny, NEVER, wait } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import {
+  type CallClasses,
   converterBetween,
   type KeyConverter,
   type KeyState,
@@ -167,7 +168,7 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
           setBackKey(policy, state, i + offset, byMs, now);
       },
     },
-    converterFrom: (from) => convertAll(rules, from.rules),
+    convertFrom: (from) => convertAll(rules, from.rules),
     ...divisionOf(components, path),
     queue: queueOf(components),
 
@@ -219,26 +220,30 @@ function mergeStrictest(a: KeyState, b: KeyState): KeyState {
 }
 
 /** Partitions or levels of a component are those of the whole; components with different names would be ambiguous. */
-function commonClasses(
-  policies: readonly Policy[],
-  path: string,
-): Pick<Policy, 'partitions' | 'priorities'> {
-  const partitions = commonNames(policies, path, 'partitions');
-  const priorities = commonNames(policies, path, 'priorities');
+function commonClasses(policies: readonly Policy[], path: string): Pick<Policy, 'classes'> {
+  const partitions = commonNames(policies, path, 'partition', 'partitions');
+  const priorities = commonNames(policies, path, 'priority', 'priorities');
   if (partitions && priorities)
-    throw new ConfigError(path, 'limits with either `partitions` or `priorities`', priorities);
-  return { ...(partitions && { partitions }), ...(priorities && { priorities }) };
+    throw new ConfigError(
+      path,
+      'limits with either `partitions` or `priorities`',
+      priorities.names,
+    );
+  const classes = partitions ?? priorities;
+  return classes ? { classes } : {};
 }
 
 function commonNames(
   policies: readonly Policy[],
   path: string,
-  field: 'partitions' | 'priorities',
-): readonly string[] | undefined {
-  const [first, ...others] = policies.flatMap(({ [field]: names }) => (names ? [names] : []));
-  const differing = others.find((names) => names.join('\n') !== first.join('\n'));
-  if (differing) throw new ConfigError(path, `limits with the same ${field} (${first})`, differing);
-  return first;
+  kind: CallClasses['kind'],
+  option: string,
+): CallClasses | undefined {
+  const all = policies.flatMap(({ classes }) => (classes?.kind === kind ? [classes] : []));
+  const [first, ...others] = all;
+  const differing = others.find(({ names }) => names.join('\n') !== first.names.join('\n'));
+  if (!differing) return first;
+  throw new ConfigError(path, `limits with the same ${option} (${first.names})`, differing.names);
 }
 
 /** A trait of one component is one of the whole. The slowest to refill determines the refill time. */

@@ -195,10 +195,9 @@ function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
       state[i + SPENT] -= Math.min(returned, spent);
     },
 
-    terms,
     /** What was spent stays spent. A smaller burst may leave a bucket in debt: a larger one later grants nothing twice. */
-    converterFrom(from) {
-      const { perMs: oldPerMs } = from.terms as BucketTerms;
+    convertFrom(from) {
+      const [oldPerMs] = from.rules[0].spec?.params ?? [];
       return (state, i, source, j, at) => {
         const elapsed = Math.max(0, at - source[j + UPDATED_AT]);
         const spent = Math.max(0, source[j + SPENT] - elapsed * oldPerMs);

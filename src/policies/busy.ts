@@ -370,12 +370,15 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
 
     update: () => false,
 
-    terms: max,
     /** What was learnt from busy replies is kept; a limit at its maximum is at the new one. */
-    converterFrom: (from) => (state, i, source, j) => {
-      for (let n = 0; n < WIDTH; n++) state[i + n] = source[j + n];
-      const isUnlimited = state[i + LIMIT] >= (from.terms as number);
-      state[i + LIMIT] = isUnlimited ? max : Math.min(max, state[i + LIMIT]);
+    convertFrom(from) {
+      const newKey = new Float64Array(WIDTH);
+      from.init(newKey, 0, 0);
+      return (state, i, source, j) => {
+        for (let n = 0; n < WIDTH; n++) state[i + n] = source[j + n];
+        const isUnlimited = state[i + LIMIT] >= newKey[LIMIT];
+        state[i + LIMIT] = isUnlimited ? max : Math.min(max, state[i + LIMIT]);
+      };
     },
 
     chain: {

@@ -226,11 +226,10 @@ function lockoutAt(terms: LockoutTerms, size: number): Policy {
       return true;
     },
 
-    terms,
     share: createLockoutSharing(rule, after, locksMs),
     /** A key stays locked until its lock ends; the next one is a step of the new list. */
-    converterFrom(from) {
-      if ((from.terms as LockoutTerms).on !== on) return undefined;
+    convertFrom(from) {
+      if (from.rules[0].spec?.params[4] !== +isOnRefusal) return undefined;
       return (state, i, source, j) => {
         for (let n = 0; n < WIDTH; n++) state[i + n] = source[j + n];
         state[i + LEVEL] = Math.min(state[i + LEVEL], locksMs.length);

@@ -18,7 +18,7 @@ import type { Millis } from '../core/clock.ts';
 import { type Decision, deny } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { OptionReader } from '../core/options.ts';
-import type { KeyConverter, Policy, PoolPosition, State } from './policy.ts';
+import type { CallClasses, KeyConverter, Policy, PoolPosition, State } from './policy.ts';
 import { asRule } from './rules.ts';
 
 /** A policy that counts calls in flight. */
@@ -122,7 +122,7 @@ function partitioned<P extends InFlightPolicy>(
   return asRule(inner.rules[0].spec, {
     ...inner,
     width,
-    partitions: names,
+    classes: { kind: 'partition', names },
 
     init(state, i, now, freshAt) {
       inner.init(state, i, now, freshAt);
@@ -152,7 +152,7 @@ function partitioned<P extends InFlightPolicy>(
       inner.settle(state, i, settlement, now);
     },
 
-    converterFrom: (from) => convertWithClasses(inner, from, width),
+    convertFrom: (from) => convertWithClasses(inner, from, width),
 
     divide: { ofPool: (next) => partitioned(inner.divide.ofPool(next), names, fractions) },
 
@@ -171,7 +171,8 @@ export function convertWithClasses(
   from: Policy,
   width: number,
 ): KeyConverter | undefined {
-  const convert = from.width === width ? inner.converterFrom?.(from) : undefined;
+  if (from.width !== width) return undefined;
+  const convert = inner.convertFrom?.({ ...from, width: inner.width });
   if (!convert) return undefined;
   return (state, i, source, j, at) => {
     convert(state, i, source, j, at);
@@ -203,17 +204,21 @@ export interface CallClass {
 
 /** The index of a call's partition or level. @throws {ConfigError} if the policy has none of that name. */
 export function partitionIndexOf(
-  policy: Pick<Policy, 'partitions' | 'priorities'>,
+  { classes }: Pick<Policy, 'classes'>,
   { partition, level }: CallClass,
 ): number | undefined {
-  const index =
-    partition === undefined ? undefined : indexIn(policy.partitions, 'partition', partition);
-  return level === undefined ? index : indexIn(policy.priorities, 'level', level);
+  const index = partition === undefined ? undefined : indexIn(classes, 'partition', partition);
+  return level === undefined ? index : indexIn(classes, 'priority', level);
 }
 
-function indexIn(known: readonly string[] = [], option: string, name: unknown): number {
-  const index = known.indexOf(name as string);
+/** The names of the partitions or of the levels of a limit. */
+export const classNames = (classes: Policy['classes'], kind: CallClasses['kind']) =>
+  classes?.kind === kind ? classes.names : [];
+
+function indexIn(classes: Policy['classes'], kind: CallClasses['kind'], name: string): number {
+  const known = classNames(classes, kind);
+  const index = known.indexOf(name);
   if (index >= 0) return index;
   const expected = known.length ? `one of ${known.join(', ')}` : 'left out: the limit has none';
-  throw new ConfigError(option, expected, name);
+  throw new ConfigError(kind === 'priority' ? 'level' : kind, expected, name);
 }

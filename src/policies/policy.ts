@@ -286,6 +286,12 @@ export interface LockoutEvents {
   setLock(state: State, i: number, level: number, ms: Millis, now: Millis): void;
 }
 
+/** Classes of calls, the most important first; a check refers to one by its index. */
+export interface CallClasses {
+  readonly kind: 'partition' | 'priority';
+  readonly names: readonly string[];
+}
+
 /** Parts of a limit: of a pool's member, or of a group of processes. */
 export interface Dividing {
   /** The same rule, on the same state, for one member's part of the limit from `now` on. */
@@ -324,34 +330,7 @@ export interface QueueMath {
   timeToGrantMs(state: State, i: number, units: number, now: Millis): Millis;
 }
 
-/** What a policy can do for a backend besides deciding. Absent: it lacks the capability. */
-export interface PolicyCapabilities {
-  /** Names of its partitions; a check refers to one by its index here. */
-  readonly partitions?: readonly string[];
-
-  /** Names of its levels, the most important first; a check refers to one by its index here. */
-  readonly priorities?: readonly string[];
-
-  readonly share?: Sharing;
-
-  readonly divide?: Dividing;
-
-  /** Absent: calls in flight open the limit. */
-  readonly queue?: QueueMath;
-
-  readonly chain?: Chaining;
-
-  /** Its numbers, for `converterFrom` of a rule of the same kind. */
-  readonly terms?: unknown;
-
-  /**
-   * Takes over the keys of a rule of the same kind with other numbers: what was spent stays spent. Undefined if the
-   * state has another structure. Callers use `converterBetween`.
-   */
-  converterFrom?(from: Policy): KeyConverter | undefined;
-}
-
-export interface Policy extends PolicyCapabilities {
+export interface Policy {
   /** The limit's name in a configuration: bucket, spacing, … */
   readonly kind: string;
 
@@ -390,14 +369,27 @@ export interface Policy extends PolicyCapabilities {
 
   /** The status of each of its rules. `state` is a scratch copy and may be changed. */
   ruleStatuses(state: State, i: number, now: Millis): RuleStatus[];
+
+  /**
+   * Takes over the keys of a rule of the same kind with other numbers: what was spent stays spent. Undefined if the
+   * state has another structure. Callers use `converterBetween`.
+   */
+  convertFrom?(from: Policy): KeyConverter | undefined;
+
+  // What it can do for a backend besides deciding. Absent: it lacks the capability.
+  readonly chain?: Chaining;
+  readonly share?: Sharing;
+  readonly divide?: Dividing;
+  readonly classes?: CallClasses;
+  /** Absent: calls in flight open the limit. */
+  readonly queue?: QueueMath;
 }
 
 /** How keys of the rule `from` become keys of `to`; undefined if their kind, parts or classes of calls differ. */
 export function converterBetween(from: Policy, to: Policy): KeyConverter | undefined {
-  const classesOf = ({ partitions, priorities }: Policy) =>
-    JSON.stringify([partitions, priorities]);
+  const classesOf = ({ classes }: Policy) => JSON.stringify(classes);
   if (from.kind !== to.kind || classesOf(from) !== classesOf(to)) return undefined;
-  return to.converterFrom?.(from);
+  return to.convertFrom?.(from);
 }
 
 /** Moves the instants of a key along with a clock that was set back by `byMs` and says `now`. */

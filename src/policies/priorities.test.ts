@@ -387,7 +387,7 @@ describe('priorities: several limits', () => {
   test('priorities: `all` refuses levels that differ, and levels beside partitions', () => {
     const make = (...parts: object[]) => createPolicy({ all: parts as Limit[] }, seededRandom(1));
     const ranked = { concurrency: { limit: 2, priorities } };
-    expect(make(ranked, { adaptive: { priorities } }).priorities).toEqual(priorities);
+    expect(make(ranked, { adaptive: { priorities } }).classes?.names).toEqual(priorities);
     expect(() => make(ranked, { adaptive: { priorities: ['prefetch', 'user'] } })).toThrow(
       'expected `limit.all` to be limits with the same priorities (user,prefetch)',
     );

@@ -142,7 +142,7 @@ function prioritised<P extends InFlightPolicy>(inner: P, names: readonly string[
   return asRule(inner.rules[0].spec, {
     ...inner,
     width,
-    priorities: names,
+    classes: { kind: 'priority', names },
 
     init(state, i, now, freshAt) {
       inner.init(state, i, now, freshAt);
@@ -189,7 +189,7 @@ function prioritised<P extends InFlightPolicy>(inner: P, names: readonly string[
       inner.settle(state, i, settlement, now);
     },
 
-    converterFrom: (from) => convertWithClasses(inner, from, width),
+    convertFrom: (from) => convertWithClasses(inner, from, width),
 
     divide: { ofPool: (next) => prioritised(inner.divide.ofPool(next), names) },
 

@@ -175,7 +175,7 @@ function quotaAt(terms: QuotaTerms, position: PoolPosition): Policy {
     },
 
     /** What was used stays used, to the end of the period in the new calendar. */
-    converterFrom: () => (state, i, source, j, at) => {
+    convertFrom: () => (state, i, source, j, at) => {
       for (let n = 0; n < WIDTH; n++) state[i + n] = source[j + n];
       if (at < state[i + END]) open(state, i, at);
     },

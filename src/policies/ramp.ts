@@ -230,7 +230,7 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
       },
 
       /** The level is kept within the new bounds; what was taken in this second stays taken. */
-      converterFrom: () => (state, i, source, j) => {
+      convertFrom: () => (state, i, source, j) => {
         for (let n = 0; n < WIDTH; n++) state[i + n] = source[j + n];
         const granted = grantedOf(state, i) - state[i + REMAINING];
         state[i + TOKENS] = clamp(state[i + TOKENS]);

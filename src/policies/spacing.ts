@@ -149,9 +149,8 @@ function spacingAt(terms: SpacingTerms, { size }: PoolPosition): Policy {
       return true;
     },
 
-    terms,
     /** The last permit keeps its instant: the next one is due the new interval after it. */
-    converterFrom: () => (state, i, source, j) => {
+    convertFrom: () => (state, i, source, j) => {
       state[i] = source[j];
     },
 

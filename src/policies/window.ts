@@ -284,15 +284,14 @@ function windowAt(terms: WindowTerms, { part, least, until }: WindowPart, lendMs
       ratePerSecond: () => (part / perMs) * 1000,
     },
 
-    terms,
     /** A step counts in the last new step that it overlaps, so that no call is forgotten too early. */
-    converterFrom(from) {
-      const old = from.terms as WindowTerms;
-      const oldRing = old.steps + 1;
+    convertFrom(from) {
+      const [, oldSteps, oldStepMs] = from.rules[0].spec?.params ?? [];
+      const oldRing = oldSteps + 1;
       const newStepOf = (step: number, at: Millis): number => {
-        if (old.stepMs === stepMs) return step;
-        const last = Math.ceil(((step + 1) * old.stepMs) / stepMs) - 1;
-        return step * old.stepMs <= at ? Math.min(last, stepAt(at)) : last;
+        if (oldStepMs === stepMs) return step;
+        const last = Math.ceil(((step + 1) * oldStepMs) / stepMs) - 1;
+        return step * oldStepMs <= at ? Math.min(last, stepAt(at)) : last;
       };
       return (state, i, source, j, at) => {
         const oldNewest = source[j + LAST_STEP];
@@ -300,7 +299,7 @@ function windowAt(terms: WindowTerms, { part, least, until }: WindowPart, lendMs
         state.fill(0, i, i + COUNTS + ring);
         state[i + LAST_STEP] = newest;
         if (Number.isNaN(oldNewest)) return;
-        for (let step = oldNewest - old.steps; step <= oldNewest; step++) {
+        for (let step = oldNewest - oldSteps; step <= oldNewest; step++) {
           const to = newStepOf(step, at);
           const count = source[j + COUNTS + (((step % oldRing) + oldRing) % oldRing)];
           if (to >= newest - steps) state[i + indexOf(to)] += Math.max(0, count);

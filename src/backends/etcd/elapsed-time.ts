@@ -14,14 +14,14 @@ import type { Millis } from '../../core/clock.ts';
 import { COUNTS_ONLY, type KeyConverter, type Policy, type State } from '../../policies/policy.ts';
 import { asRule } from '../../policies/rules.ts';
 
+type OnOwnClock = Policy & { readonly inner: Policy };
 /** A state that never becomes removable is kept for this long after its last write: a level of a ramp. */
 const IDLE_TTL_MS: Millis = 86_400_000;
 
 /** `inner` on its own clock; `spec` and the `windowMs` of its status are those of the rule as it was written. */
 export function onElapsedTime(inner: Policy, spec = inner.rules[0].spec, windowMs?: Millis) {
   const { kind, width, traits } = inner;
-  const { advance, deferTo } = inner.chain ?? {};
-  const { lendMs, credit } = inner.divide ?? {};
+  const { advance, deferTo, lendMs, credit } = { ...inner.chain, ...inner.divide };
   const TIME = width; // 0: not written yet
   const WRITTEN_AT = width + 1;
 
@@ -41,7 +41,8 @@ export function onElapsedTime(inner: Policy, spec = inner.rules[0].spec, windowM
   /** For reading: a rule may move its state to another second. */
   const copyOf = (state: State, i: number): State => state.slice(i, i + width);
 
-  return asRule<Policy>(spec, {
+  return asRule<OnOwnClock>(spec, {
+    inner,
     kind,
     width: width + 2,
     traits: { ...COUNTS_ONLY, refillMs: traits.refillMs, instants: [WRITTEN_AT] },
@@ -78,8 +79,7 @@ export function onElapsedTime(inner: Policy, spec = inner.rules[0].spec, windowM
 
     update: (state, i, feedback, now) => inner.update(state, i, feedback, moveTo(state, i, now)),
 
-    terms: inner,
-    converterFrom: (from) => convertOnElapsedTime(from.terms as Policy, inner),
+    convertFrom: (from) => convertOnElapsedTime((from as OnOwnClock).inner, inner),
 
     divide: {
       lendMs,
@@ -101,7 +101,7 @@ export function onElapsedTime(inner: Policy, spec = inner.rules[0].spec, windowM
 
 /** The clock of the rule goes on, whatever the widths of both states are. */
 function convertOnElapsedTime(from: Policy, to: Policy): KeyConverter | undefined {
-  const convert = to.converterFrom?.(from);
+  const convert = to.convertFrom?.(from);
   if (!convert) return undefined;
   return (state, i, source, j, at) => {
     const time = source[j + from.width] + Math.max(0, at - source[j + from.width + 1]);

@@ -225,10 +225,9 @@ export function delay(
       k.peak = Infinity;
     },
 
-    terms: 'delay',
     /** Calls stay in flight, and what was learnt is kept, up to the new bound. */
-    converterFrom: (from) =>
-      from.terms !== 'delay'
+    convertFrom: (from) =>
+      from.width !== WIDTH
         ? undefined
         : (state, i, source, j) => {
             for (let n = 0; n < WIDTH; n++) state[i + n] = source[j + n];
