@@ -21,5 +21,5 @@ export const lookaheadMs = (everyMs: Millis, rttMs: Millis): Millis =>
   everyMs > 0 ? rttMs + TIMER_LATENESS_MS + maxJitterMs(everyMs) : 0;
 
 /** The interval of a limit that is one spacing; 0 for every other limit. */
-export const everyMsOf = ({ specs, queue }: Policy): Millis =>
-  specs?.length === 1 ? (queue?.minIntervalMs ?? 0) : 0;
+export const everyMsOf = ({ rules, queue }: Policy): Millis =>
+  rules.length === 1 ? (queue?.minIntervalMs ?? 0) : 0;

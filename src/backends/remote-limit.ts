@@ -2,6 +2,7 @@ import type { Millis } from '../core/clock.ts';
 import { allow, type Decision, deny } from '../core/decision.ts';
 import type { Random } from '../core/random.ts';
 import type { Policy } from '../policies/policy.ts';
+import { specsOf } from '../policies/rules.ts';
 import type { RemoteBackendContext } from './remote-backend.ts';
 
 /**
@@ -10,18 +11,11 @@ import type { RemoteBackendContext } from './remote-backend.ts';
  */
 export const limitIdOf = (
   { name, hasExplicitName }: RemoteBackendContext,
-  { specs = [] }: Policy,
+  policy: Policy,
 ): string =>
-  hasExplicitName ? name : specs.map(({ kind, params }) => `${kind} ${params.join(' ')}`).join('+');
-
-/**
- * The kinds of a limit's rules, as part of a stored key: limits that cannot read each other's state have different
- * keys. The steps of a window are numbered by their length.
- */
-export const stateKindOf = ({ specs = [] }: Policy): string =>
-  specs
-    .map(({ kind, params }) => (kind === 'window' ? `${kind}-${params[1]}x${params[2]}` : kind))
-    .join('+');
+  hasExplicitName
+    ? name
+    : (specsOf(policy) ?? []).map(({ kind, params }) => `${kind} ${params.join(' ')}`).join('+');
 
 /** The retry time of a refusal during an outage: the server may be available again by then. */
 export const UNAVAILABLE_RETRY_MS: Millis = 500;

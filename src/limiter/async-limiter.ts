@@ -5,7 +5,7 @@ import {
   type RemoteBackendFactory,
   type RemoteDecision,
 } from '../backends/remote-backend.ts';
-import { stateKindOf, UNAVAILABLE_RETRY_MS } from '../backends/remote-limit.ts';
+import { UNAVAILABLE_RETRY_MS } from '../backends/remote-limit.ts';
 import { type Millis, timersEndWithRequest } from '../core/clock.ts';
 import { type AttemptOutcome, type Decision, deny, NEVER } from '../core/decision.ts';
 import { ConfigError, errorMessageOf } from '../core/errors.ts';
@@ -14,6 +14,7 @@ import { emitProcessWarning } from '../core/process-warning.ts';
 import { requireCost } from '../policies/cost.ts';
 import { createPolicy, type Limit } from '../policies/limit.ts';
 import { type Feedback, keyStatusOf, type Policy, type State } from '../policies/policy.ts';
+import { layoutOf } from '../policies/rules.ts';
 import { type Inspection, inspectionOf } from './inspection.ts';
 import type { RemoteLimiterInternals } from './internals.ts';
 import {
@@ -487,7 +488,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
 
   /** True if both have the same keys in a server, as far as the rule decides it. */
   hasSameKeys(other: AsyncLimiter): boolean {
-    return stateKindOf(this.policy) === stateKindOf(other.policy);
+    return layoutOf(this.policy) === layoutOf(other.policy);
   }
 
   /** @throws {ConfigError} if the limit cannot become this one; `path` is its name in the message. */

@@ -8,6 +8,9 @@
 import { ConfigError } from '../core/errors.ts';
 import { isRecord } from '../core/options.ts';
 import { emitProcessWarning } from '../core/process-warning.ts';
+import { type WrittenRule, writtenRules } from '../policies/limit.ts';
+
+export { writtenRules } from '../policies/limit.ts';
 
 /** Options that are searched, by the kind of limit. */
 const LONG_OPTIONS: Readonly<Record<string, readonly string[]>> = {
@@ -33,22 +36,16 @@ export function bareDurations(options: object, path = 'limit'): readonly BareDur
   const { limit, ...others } = options as Record<string, unknown>;
   const own = path === 'limit' ? '' : `${path}.`;
   return [
-    ...inLimit(limit, path),
+    ...writtenRules(limit, path).flatMap(inRule),
     ...LONG_LIMITER_OPTIONS.flatMap((name) => inOption(name, others[name], own + name)),
   ];
 }
 
-function inLimit(limit: unknown, path: string): readonly BareDuration[] {
-  if (!isRecord(limit)) return [];
-  return Object.entries(limit).flatMap(([kind, options]) => {
-    const at = `${path}.${kind}`;
-    if (kind === 'all' && Array.isArray(options))
-      return options.flatMap((one, n) => inLimit(one, `${at}[${n}]`));
-    const names = Object.hasOwn(LONG_OPTIONS, kind) && isRecord(options) ? LONG_OPTIONS[kind] : [];
-    return names.flatMap((name) =>
-      inOption(`${kind}.${name}`, (options as Record<string, unknown>)[name], `${at}.${name}`),
-    );
-  });
+function inRule({ kind, options, path }: WrittenRule): readonly BareDuration[] {
+  const names = Object.hasOwn(LONG_OPTIONS, kind) && isRecord(options) ? LONG_OPTIONS[kind] : [];
+  return names.flatMap((name) =>
+    inOption(`${kind}.${name}`, (options as Record<string, unknown>)[name], `${path}.${name}`),
+  );
 }
 
 function inOption(option: string, value: unknown, path: string): readonly BareDuration[] {

@@ -1,8 +1,9 @@
 import type { Millis } from '../core/clock.ts';
 import { NEVER } from '../core/decision.ts';
-import { type KeyState, type KeyStatus, type RuleStatus, ruleNamesOf } from '../policies/policy.ts';
+import type { KeyState, KeyStatus, RuleStatus } from '../policies/policy.ts';
+import { ruleNamesOf } from '../policies/rules.ts';
 
-export { ruleNamesOf } from '../policies/policy.ts';
+export { ruleNamesOf } from '../policies/rules.ts';
 
 /** A rule's status with its name: the limit's name, followed by the rule's kind where there are several. */
 export interface NamedRuleStatus extends RuleStatus {

@@ -130,10 +130,7 @@ export abstract class LimiterCore {
   }
 
   get isCapacity(): boolean {
-    const { policy } = this;
-    const [state, now] = [new Float64Array(policy.width), this.clock.now()];
-    policy.init(state, 0, now);
-    return policy.ruleStatuses(state, 0, now).every(({ isCapacity }) => isCapacity === true);
+    return this.policy.traits.protectsServer;
   }
 
   observeEventLoop(monitor: EventLoopMonitor): void {
@@ -175,7 +172,7 @@ export abstract class LimiterCore {
 
   /** True if a lock-out counts refusals. A waiting call then counts once, when it is refused in the end. */
   get countsRefusals(): boolean {
-    return this.policy.recordRefusal !== undefined;
+    return this.policy.chain?.recordRefusal !== undefined;
   }
 
   get takesReports(): boolean {
@@ -218,7 +215,7 @@ export abstract class LimiterCore {
     // A learnt limit has no fixed capacity to compare with.
     const capacity = policy.traits.needsOutcome ? Infinity : maxCostOf(policy, this.clock.now());
     if (capacity >= cost) return `cost ${cost} never fits \`${name}\``;
-    const what = policy.kind === 'bucket' ? 'burst' : 'limit';
+    const what = policy.share?.maxDebt === undefined ? 'limit' : 'burst';
     return `cost ${cost} exceeds the ${what} ${capacity} of \`${name}\``;
   }
 

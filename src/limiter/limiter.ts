@@ -152,11 +152,10 @@ export function createLimiter(
   };
   const hasExplicitName = name !== undefined;
   if (factory?.isRemote) {
-    const classes = policy.partitions ?? policy.priorities;
-    if (classes) {
-      const option = policy.partitions ? 'partitions' : 'priorities';
+    if (policy.classes) {
+      const option = policy.classes.kind === 'partition' ? 'partitions' : 'priorities';
       const expected = `without ${option} when its backend decides elsewhere: its calls cannot name one; write one limit for each`;
-      throw new ConfigError(internal.path ?? 'limit', expected, classes);
+      throw new ConfigError(internal.path ?? 'limit', expected, policy.classes.names);
     }
     const clock = givenClock ?? systemClock;
     const settings = { ...common, hasExplicitName, maxKeys, clock };

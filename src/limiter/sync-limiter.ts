@@ -8,8 +8,9 @@ import type { KeyHash } from '../core/hash.ts';
 import { requireNumber } from '../core/options.ts';
 import { requireCost } from '../policies/cost.ts';
 import { createPolicy, type Limit } from '../policies/limit.ts';
-import { type CallClass, partitionIndexOf } from '../policies/partitions.ts';
+import { type CallClass, classNames, partitionIndexOf } from '../policies/partitions.ts';
 import type { Feedback, KeyState, Policy, Settlement } from '../policies/policy.ts';
+import { isJoint } from '../policies/rules.ts';
 import { Adjustments } from './adjustments.ts';
 import type { LearntLimit } from './events.ts';
 import { type Inspection, inspectionOf, type NamedRuleStatus, nameRules } from './inspection.ts';
@@ -67,8 +68,8 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     this.#batchClock = settings.batchClock;
     this.scheduler = new WaitScheduler({
       ...settings,
-      partitions: policy.partitions ?? [],
-      levels: policy.priorities ?? [],
+      partitions: classNames(policy.classes, 'partition'),
+      levels: classNames(policy.classes, 'priority'),
       mayOpenEarlier: policy.traits.mayOpenEarlier,
       checkNow: (key, cost, now, partitionIndex) =>
         this.#reserveForWaiter(key, cost, now, partitionIndex),
@@ -292,7 +293,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
 
   /** The rule that refuses the call now; undefined in a limit with one rule. */
   ruleRefusing(key: string, cost: number, partitionIndex?: number): string | undefined {
-    if (this.policy.rules === undefined) return undefined;
+    if (!isJoint(this.policy)) return undefined;
     const decision = this.peekUnvalidated(key, cost, partitionIndex);
     return decision.verdict === 'deny' ? decision.rule : undefined;
   }
@@ -331,9 +332,10 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
 
   /** The partition or level of a call, if this limit has one of that name. */
   knownClass({ partition, level }: CallClass): CheckOptions {
-    const { partitions, priorities } = this.policy;
-    if (partition !== undefined && partitions?.includes(partition)) return { partition };
-    return level !== undefined && priorities?.includes(level) ? { level } : {};
+    const { classes } = this.policy;
+    if (partition !== undefined && classNames(classes, 'partition').includes(partition))
+      return { partition };
+    return level !== undefined && classNames(classes, 'priority').includes(level) ? { level } : {};
   }
 
   /** The index of a call's partition or level; undefined if this limit has none of that name. */

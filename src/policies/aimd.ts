@@ -33,6 +33,7 @@ import { type AimdOptions, type AimdTerms, readAimd } from './aimd-options.ts';
 import { requireCost } from './cost.ts';
 import type { InFlightPolicy } from './partitions.ts';
 import { COUNTS_ONLY, type PoolPosition, type State, timeToOpen, UNDIVIDED } from './policy.ts';
+import { asRule } from './rules.ts';
 
 /**
  * Means are rounded to a microsecond. No timer measures finer, and without it a mean of equal numbers
@@ -245,16 +246,16 @@ export function controlLoop(
     state[i + WINDOW_COUNT] += 1;
   };
 
-  const policy: AimdPolicy = {
+  const policy: AimdPolicy = asRule(adjusts ? undefined : { kind: 'concurrency', params: [max] }, {
     kind,
     width,
     traits: {
       ...COUNTS_ONLY,
       needsExactTime: true, // round-trip times are measured with the same clock
       needsOutcome: true,
+      protectsServer: true,
       concurrencyLimit: adjusts ? undefined : max,
     },
-    ...(!adjusts && { specs: [{ kind: 'concurrency', params: [max] }] }),
 
     init(state, i, now, freshAt = now) {
       state.fill(0, i, i + width);
@@ -298,16 +299,15 @@ export function controlLoop(
     },
 
     /** Calls stay in flight, and what was learnt is kept, up to the new bound. */
-    terms: 'aimd',
-    converterFrom: (from) =>
-      from.terms !== 'aimd'
+    convertFrom: (from) =>
+      from.width !== width
         ? undefined
         : (state, i, source, j) => {
             for (let n = 0; n < width; n++) state[i + n] = source[j + n];
             state[i + LIMIT] = adjusts ? Math.min(max, state[i + LIMIT]) : initial;
           },
 
-    divided: (next) => controlLoop(terms, random, next),
+    divide: { ofPool: (next) => controlLoop(terms, random, next) },
     recordAttempt: record,
     limitOf,
     inFlightOf: (state, i) => state[i + IN_FLIGHT],
@@ -346,7 +346,7 @@ export function controlLoop(
       const opens = timeToOpen(policy, state, i, now);
       return [{ kind, quota, remaining, ...opens, isCapacity: true }];
     },
-  };
+  });
   return policy;
 }
 

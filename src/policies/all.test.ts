@@ -7,6 +7,7 @@ import { bucket } from './bucket.ts';
 import { createPolicy, type Limit } from './limit.ts';
 import type { Policy } from './policy.ts';
 import { ramp } from './ramp.ts';
+import { specsOf } from './rules.ts';
 import { spacing } from './spacing.ts';
 
 const perSecondAndHour: Limit = {
@@ -239,9 +240,9 @@ describe('all', () => {
     const queue = spacing({ every: '6s', reserve: 1 });
     const ramping = ramp({ min: 1, max: 9, over: '4s' });
     const needs = (...parts: Policy[]) => {
-      const { traits, isPerSecond } = all(parts);
+      const { traits, chain } = all(parts);
       const { needsExactTime, needsOutcome, canReserve } = traits;
-      return { needsExactTime, needsOutcome, canReserve, isPerSecond };
+      return { needsExactTime, needsOutcome, canReserve, isPerSecond: !!chain?.advance };
     };
     const none = {
       needsExactTime: false,
@@ -257,8 +258,8 @@ describe('all', () => {
 
   test('all: can be shared, in the order of its components, if each can', () => {
     const [plain, queue] = [bucket({ rate: 1 }), spacing({ every: '6s' })];
-    expect(all([plain, queue]).specs?.map(({ kind }) => kind)).toEqual(['bucket', 'spacing']);
-    expect(all([plain, adaptive({}, dice)]).specs).toBeUndefined();
+    expect(specsOf(all([plain, queue]))?.map(({ kind }) => kind)).toEqual(['bucket', 'spacing']);
+    expect(specsOf(all([plain, adaptive({}, dice)]))).toBeUndefined();
   });
 
   test('all: has the rate of its slowest component', () => {
@@ -267,7 +268,7 @@ describe('all', () => {
     policy.init(state, 0, 0);
     const paces = [0, 1_000, 2_000].map((now) => {
       policy.check(state, 0, 1, now);
-      return policy.ratePerSecond?.(state, 0, now);
+      return policy.divide?.ratePerSecond?.(state, 0, now);
     });
     expect(paces).toEqual([2, 4, 5]);
   });
@@ -323,7 +324,7 @@ describe('all', () => {
   test('all: takes the partitions of a component, and refuses differing ones', () => {
     const parted = { concurrency: { limit: 10, partitions: { live: 0.9, batch: 0.1 } } };
     const policy = createPolicy({ all: [{ bucket: { rate: 5 } }, parted, parted] }, dice);
-    expect(policy.partitions).toEqual(['live', 'batch']);
+    expect(policy.classes?.names).toEqual(['live', 'batch']);
     const state = new Float64Array(policy.width);
     policy.init(state, 0, 0);
     policy.check(state, 0, 2, 0, 1);
@@ -355,7 +356,7 @@ describe('all', () => {
 
   test('all: resumes the level of a single ramp, and of none if there are several', () => {
     const ramp = { ramp: { min: 2, max: 10, over: '8s', resumeFor: '1m' } } as const;
-    const resumeForMs = (...limits: Limit[]) => createPolicy({ all: limits }, dice).resumeForMs;
+    const resumeForMs = (...all: Limit[]) => createPolicy({ all }, dice).divide?.resumeForMs;
     expect(resumeForMs({ bucket: { rate: 5 } }, ramp)).toBe(60_000);
     expect(resumeForMs(ramp, ramp)).toBeUndefined();
     expect(resumeForMs({ bucket: { rate: 5 } })).toBeUndefined();

@@ -16,19 +16,18 @@ import type { Millis } from '../core/clock.ts';
 import { allow, type Decision, deny, NEVER, wait } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import {
+  type CallClasses,
   converterBetween,
   type KeyConverter,
   type KeyState,
   type PlacedRule,
   type Policy,
-  type PolicyCapabilities,
   type QueueMath,
-  ruleNamesOf,
-  rulesOf,
   type State,
   setBackKey,
   type Traits,
 } from './policy.ts';
+import { ruleNamesOf } from './rules.ts';
 
 /** The most components of one limit. */
 const MAX_POLICIES = 64;
@@ -39,7 +38,7 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     throw new ConfigError(path, `at most ${MAX_POLICIES} limits`, policies.length);
   }
 
-  if (policies.every(({ kind, recordRefusal }) => kind === 'lockout' && recordRefusal)) {
+  if (policies.every(({ kind, chain }) => kind === 'lockout' && chain?.recordRefusal)) {
     const expected = 'a list with a rule whose refusals `lockout` counts';
     throw new ConfigError(
       path,
@@ -51,7 +50,7 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
   const width = policies.reduce((sum, policy) => sum + policy.width, 0);
   const components = withOffsets(policies);
   const rules = components.flatMap(({ policy, offset }) =>
-    rulesOf(policy).map((rule) => ({ policy: rule.policy, offset: offset + rule.offset })),
+    policy.rules.map((rule) => ({ ...rule, offset: offset + rule.offset })),
   );
   const saved = new Float64Array(width);
   const took = new Uint8Array(components.length);
@@ -76,14 +75,14 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
       : { verdict: 'deny', retryAfterMs, rule, reason };
   };
 
-  const counting = components.some(({ policy }) => policy.recordRefusal);
+  const counting = components.some(({ policy }) => policy.chain?.recordRefusal);
   /** Rules that count refusals count this one, unless they refused it themselves; it may lock the key for longer. */
   const recordRefusal = (state: State, i: number, now: Millis, refused: Denied): Decision => {
     let longest: Decision & Denied = refused;
     if (refused.retryAfterMs === NEVER) return refused; // a mistake, which waiting does not mend
     for (let p = 0; p < components.length; p++) {
       const { policy, offset } = components[p];
-      const lockedMs = took[p] === 1 ? (policy.recordRefusal?.(state, i + offset, now) ?? 0) : 0;
+      const lockedMs = took[p] === 1 ? refusalMs(policy, state, i + offset, now) : 0;
       if (lockedMs > longest.retryAfterMs) {
         const rule = nameOfRule(components[p], components[p].innerNames.find(isLockout));
         longest = refusal(lockedMs, rule, 'locked') as Denied;
@@ -122,14 +121,15 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     return wait(waitMs);
   };
 
-  const advancing = components.filter(({ policy }) => policy.advance);
+  const advancing = components.filter(({ policy }) => policy.chain?.advance);
   const advance = (state: State, i: number, now: Millis): void => {
-    for (const { policy, offset } of advancing) policy.advance?.(state, i + offset, now);
+    for (const { policy, offset } of advancing) policy.chain?.advance?.(state, i + offset, now);
   };
 
   /** The call happens when the last component allows it, so every component counts it then. */
   const deferTo = (state: State, i: number, cost: number, dueAt: Millis): void => {
-    for (const { policy, offset } of components) policy.deferTo?.(state, i + offset, cost, dueAt);
+    for (const { policy, offset } of components)
+      policy.chain?.deferTo?.(state, i + offset, cost, dueAt);
   };
 
   const min = (of: (component: Component) => number): number => Math.min(...components.map(of));
@@ -140,8 +140,6 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     width,
     rules,
     traits: traitsOf(components),
-    isPerSecond: policies.some((policy) => policy.isPerSecond),
-    ...sharedCapabilities(policies),
     ...commonClasses(policies, path),
 
     init(state, i, now, freshAt) {
@@ -158,22 +156,20 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
       return counting && cost > 0 ? recordRefusal(state, i, now, decision) : decision;
     },
 
-    ...(advancing.length > 0 && { advance }),
-    ...(counting && {
-      recordRefusal: (state: State, i: number, now: Millis): Millis =>
-        max(({ policy, offset }) => policy.recordRefusal?.(state, i + offset, now) ?? 0),
-    }),
-    deferTo,
-    converterFrom: (from) => convertAll(rules, from.rules ?? []),
-    setBack(state, i, byMs, now) {
-      for (const { policy, offset } of components) setBackKey(policy, state, i + offset, byMs, now);
+    chain: {
+      ...(advancing.length > 0 && { advance }),
+      ...(counting && {
+        recordRefusal: (state: State, i: number, now: Millis): Millis =>
+          max(({ policy, offset }) => refusalMs(policy, state, i + offset, now)),
+      }),
+      deferTo,
+      setBack(state, i, byMs, now) {
+        for (const { policy, offset } of components)
+          setBackKey(policy, state, i + offset, byMs, now);
+      },
     },
-    clearDebt(state, i) {
-      for (const { policy, offset } of components) policy.clearDebt?.(state, i + offset);
-    },
-    ...divisionOf(policies, path),
-    ...rateOf(components),
-    ...resumeOf(policies),
+    convertFrom: (from) => convertAll(rules, from.rules),
+    ...divisionOf(components, path),
     queue: queueOf(components),
 
     available: (state, i, now) =>
@@ -206,6 +202,10 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
   };
 }
 
+/** Counts a refused call; 0 if the rule counts none. */
+const refusalMs = ({ chain }: Policy, state: State, i: number, now: Millis): Millis =>
+  chain?.recordRefusal?.(state, i, now) ?? 0;
+
 const LARGEST_BINDS = new Set(['reserved', 'inFlight', 'failures', 'locks', 'lockedMs']);
 
 /** The binding value of every field: the smallest, except for what is reserved or in flight, and of locks. */
@@ -220,49 +220,44 @@ function mergeStrictest(a: KeyState, b: KeyState): KeyState {
 }
 
 /** Partitions or levels of a component are those of the whole; components with different names would be ambiguous. */
-function commonClasses(
-  policies: readonly Policy[],
-  path: string,
-): Pick<Policy, 'partitions' | 'priorities'> {
-  const partitions = commonNames(policies, path, 'partitions');
-  const priorities = commonNames(policies, path, 'priorities');
+function commonClasses(policies: readonly Policy[], path: string): Pick<Policy, 'classes'> {
+  const partitions = commonNames(policies, path, 'partition', 'partitions');
+  const priorities = commonNames(policies, path, 'priority', 'priorities');
   if (partitions && priorities)
-    throw new ConfigError(path, 'limits with either `partitions` or `priorities`', priorities);
-  return { ...(partitions && { partitions }), ...(priorities && { priorities }) };
+    throw new ConfigError(
+      path,
+      'limits with either `partitions` or `priorities`',
+      priorities.names,
+    );
+  const classes = partitions ?? priorities;
+  return classes ? { classes } : {};
 }
 
 function commonNames(
   policies: readonly Policy[],
   path: string,
-  field: 'partitions' | 'priorities',
-): readonly string[] | undefined {
-  const [first, ...others] = policies.flatMap(({ [field]: names }) => (names ? [names] : []));
-  const differing = others.find((names) => names.join('\n') !== first.join('\n'));
-  if (differing) throw new ConfigError(path, `limits with the same ${field} (${first})`, differing);
-  return first;
-}
-
-/** What a backend can rely on: of every component (specs, buckets), or of any that has it. */
-function sharedCapabilities(policies: readonly Policy[]): PolicyCapabilities {
-  const specs = ofEvery(policies, ({ specs }) => specs);
-  const buckets = ofEvery(policies, ({ buckets }) => buckets);
-  return {
-    ...(specs && { specs }),
-    ...(buckets && { buckets }),
-  };
+  kind: CallClasses['kind'],
+  option: string,
+): CallClasses | undefined {
+  const all = policies.flatMap(({ classes }) => (classes?.kind === kind ? [classes] : []));
+  const [first, ...others] = all;
+  const differing = others.find(({ names }) => names.join('\n') !== first.names.join('\n'));
+  if (!differing) return first;
+  throw new ConfigError(path, `limits with the same ${option} (${first.names})`, differing.names);
 }
 
 /** A trait of one component is one of the whole. The slowest to refill determines the refill time. */
 function traitsOf(components: readonly Component[]): Traits {
   const all = components.map(({ policy }) => policy.traits);
   const concurrency = all.flatMap(({ concurrencyLimit }) => concurrencyLimit ?? []);
-  const isDivisible = components.every(({ policy }) => policy.divided);
+  const isDivisible = components.every(({ policy }) => policy.divide?.ofPool);
   return {
     needsExactTime: all.some(({ needsExactTime }) => needsExactTime),
     needsOutcome: all.some(({ needsOutcome }) => needsOutcome),
     mayOpenEarlier: all.some(({ mayOpenEarlier }) => mayOpenEarlier),
     canReserve: all.some(({ canReserve }) => canReserve),
     takesReports: all.some(({ takesReports }) => takesReports),
+    protectsServer: all.every(({ protectsServer }) => protectsServer),
     expireMs: Math.min(...all.map(({ expireMs }) => expireMs)),
     concurrencyLimit: concurrency.length > 0 ? Math.min(...concurrency) : undefined,
     refillMs: isDivisible ? Math.max(...all.map(({ refillMs = 0 }) => refillMs)) : undefined,
@@ -270,14 +265,6 @@ function traitsOf(components: readonly Component[]): Traits {
       policy.traits.instants.map((index) => offset + index),
     ),
   };
-}
-
-function ofEvery<T>(
-  policies: readonly Policy[],
-  read: (policy: Policy) => readonly T[] | undefined,
-): readonly T[] | undefined {
-  const lists = policies.map(read);
-  return lists.includes(undefined) ? undefined : lists.flatMap((list) => list ?? []);
 }
 
 interface Component extends PlacedRule {
@@ -295,7 +282,7 @@ type Denied = Extract<Decision, { verdict: 'deny' }>;
 const isLockout = (name: string): boolean => name.startsWith('lockout');
 
 const kindsOf = (policy: Policy): readonly string[] =>
-  rulesOf(policy).map(({ policy: { kind } }) => kind);
+  policy.rules.map(({ policy: { kind } }) => kind);
 
 function withOffsets(policies: readonly Policy[]): Component[] {
   let offset = 0;
@@ -323,20 +310,6 @@ function convertAll(
   };
 }
 
-function rateOf(components: readonly Component[]): Pick<Policy, 'ratePerSecond'> {
-  if (!components.some(({ policy }) => policy.ratePerSecond)) return {};
-  const componentRate = (
-    { policy, offset }: Component,
-    state: State,
-    i: number,
-    now: Millis,
-  ): number => policy.ratePerSecond?.(state, i + offset, now) ?? Infinity;
-  return {
-    ratePerSecond: (state, i, now) =>
-      Math.min(...components.map((component) => componentRate(component, state, i, now))),
-  };
-}
-
 /** The slowest component determines when a waiting call is granted. */
 const queueOf = (components: readonly Component[]): QueueMath => ({
   minIntervalMs: Math.max(...components.map(({ policy }) => policy.queue?.minIntervalMs ?? 0)),
@@ -349,21 +322,30 @@ const queueOf = (components: readonly Component[]): QueueMath => ({
     ),
 });
 
-/** Only a single ramp can resume its level: with several, the stored level would be ambiguous. */
-function resumeOf(policies: readonly Policy[]): Pick<Policy, 'resumeForMs'> {
-  const ramps = policies.filter(({ isPerSecond }) => isPerSecond);
-  const [{ resumeForMs } = {}] = ramps;
-  return ramps.length === 1 && resumeForMs !== undefined ? { resumeForMs } : {};
-}
-
-/** Divisible if every component is. */
-function divisionOf(policies: readonly Policy[], path: string): Pick<Policy, 'divided'> {
-  if (policies.some(({ divided }) => !divided)) return {};
+/** Divisible if every component is. The slowest component determines the rate. */
+function divisionOf(components: readonly Component[], path: string): Pick<Policy, 'divide'> {
+  if (components.some(({ policy }) => !policy.divide?.ofPool)) return {};
+  const paced = components.filter(({ policy }) => policy.divide?.ratePerSecond);
+  // Only a single ramp can resume its level: with several, the stored level would be ambiguous.
+  const ramps = components.filter(({ policy }) => policy.chain?.advance);
+  const resumeForMs = ramps.length === 1 ? ramps[0].policy.divide?.resumeForMs : undefined;
   return {
-    divided: (position, now) =>
-      all(
-        policies.map((policy) => policy.divided?.(position, now) ?? policy),
-        path,
-      ),
+    divide: {
+      ofPool: (position, now) =>
+        all(
+          components.map(({ policy }) => policy.divide?.ofPool?.(position, now) ?? policy),
+          path,
+        ),
+      ...(paced.length > 0 && {
+        ratePerSecond: (state: State, i: number, now: Millis): number =>
+          Math.min(
+            ...paced.map(
+              ({ policy: { divide }, offset }) =>
+                divide?.ratePerSecond?.(state, i + offset, now) ?? Infinity,
+            ),
+          ),
+      }),
+      ...(resumeForMs !== undefined && { resumeForMs }),
+    },
   };
 }

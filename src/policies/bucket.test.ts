@@ -375,7 +375,7 @@ describe('bucket', () => {
   // A double of this size cannot hold the refill of a millisecond: the first estimate may be too early.
   test('bucket: a retry at the given time succeeds, even centuries away in a pool of two', () => {
     const whole = bucket({ rate: '1/30d', burst: 1_000_000 });
-    const policy = whole.divided?.({ size: 2, rank: 0, since: 0 }, 0) ?? whole;
+    const policy = whole.divide?.ofPool?.({ size: 2, rank: 0, since: 0 }, 0) ?? whole;
     for (let n = 1; n <= 100; n++) {
       const state = new Float64Array(2);
       policy.init(state, 0, n);
@@ -495,7 +495,7 @@ describe('bucket', () => {
       const policy = bucket({ rate: 1e-9, burst: 10 });
       const state = new Float64Array(2);
       policy.update(state, 0, { hits: spent }, 0);
-      policy.credit?.(state, 0, units, 5, 0);
+      policy.divide?.credit?.(state, 0, units, 5, 0);
       expect(policy.keyState(state, 0, 0).remaining).toBe(expected);
     },
   );

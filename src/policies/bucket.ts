@@ -26,18 +26,20 @@
 import type { Millis } from '../core/clock.ts';
 import { allow, deny, NEVER } from '../core/decision.ts';
 import type { Rate } from '../core/duration.ts';
-import { OptionReader } from '../core/options.ts';
+import { MAX_AMOUNT, OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
 import { addRoundingUp } from './float-time.ts';
 import {
-  type BucketTerms,
   COUNTS_ONLY,
+  type GroupPart,
   type Policy,
   type PoolPosition,
+  type RuleSpec,
   type State,
   timeToOpen,
   UNDIVIDED,
 } from './policy.ts';
+import { asRule } from './rules.ts';
 
 /** Token bucket: a long-term rate, and a burst after a quiet period. */
 export interface BucketOptions {
@@ -64,10 +66,16 @@ const MAX_OVERUSE_MS: Millis = 3_600_000;
 
 const OPEN_NOW = { opensInMs: 0 };
 
-// The state of a bucket:
-export const SPENT = 0;
-export const UPDATED_AT = 1;
-export const BUCKET_WIDTH = 2;
+const SPENT = 0;
+const UPDATED_AT = 1;
+const WIDTH = 2;
+
+interface BucketTerms {
+  /** Tokens per millisecond. */
+  readonly perMs: number;
+  readonly burst: number;
+  readonly maxDebt: number;
+}
 
 export function bucket(options: BucketOptions, path = 'bucket'): Policy {
   const reader = OptionReader.collecting(path, options);
@@ -81,10 +89,6 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
   return bucketAt({ perMs: rate.count / rate.periodMs, burst, maxDebt }, UNDIVIDED);
 }
 
-/** The most debt by use beyond the cost: `used` comes from callers, who could lock a key for good. */
-export const maxOveruseOf = ({ perMs, burst, maxDebt }: BucketTerms): number =>
-  maxDebt < Infinity ? maxDebt : Math.max(burst, perMs * MAX_OVERUSE_MS);
-
 function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
   const { perMs, burst, maxDebt } = terms;
   const { size, rank, since } = position;
@@ -92,7 +96,8 @@ function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
     Math.min(EPSILON_MS * perMs, EPSILON_TOKENS),
     burst * 4 * Number.EPSILON, // at least the rounding error of sums of this size
   );
-  const maxOveruse = maxOveruseOf(terms);
+  /** The most debt by use beyond the cost: `used` comes from callers, who could lock a key for good. */
+  const maxOveruse = maxDebt < Infinity ? maxDebt : Math.max(burst, perMs * MAX_OVERUSE_MS);
   const kind = 'bucket';
   const windowTerms = quotaOf(burst, perMs);
 
@@ -109,6 +114,9 @@ function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
 
   const fullAt = (state: State, i: number): Millis =>
     addRoundingUp(state[i + UPDATED_AT], state[i + SPENT] / perMs);
+
+  const timeToFull = (state: State, i: number, now: Millis): Millis =>
+    Math.max(0, state[i + SPENT] / perMs - Math.max(0, now - state[i + UPDATED_AT]));
 
   const isWhole = size === 1;
   // With more members than tokens, each has capacity for one, and `turnsPerSecond` of them have their turn.
@@ -143,12 +151,11 @@ function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
     return isAllowed(state, i, cost, now + ms) ? ms : ms + 1;
   };
 
-  const policy: Policy = {
+  const spec: RuleSpec = { kind, params: [perMs, burst, maxDebt, epsilon] };
+  const policy: Policy = asRule(spec, {
     kind,
-    width: BUCKET_WIDTH,
+    width: WIDTH,
     traits: { ...COUNTS_ONLY, refillMs: burst / perMs, instants: [UPDATED_AT] },
-    specs: [{ kind, params: [perMs, burst, maxDebt, epsilon] }],
-    buckets: [terms],
 
     init(state, i, now, freshAt = now) {
       state[i + SPENT] = Math.max(0, freshAt - now) * perMs;
@@ -188,10 +195,9 @@ function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
       state[i + SPENT] -= Math.min(returned, spent);
     },
 
-    terms,
     /** What was spent stays spent. A smaller burst may leave a bucket in debt: a larger one later grants nothing twice. */
-    converterFrom(from) {
-      const { perMs: oldPerMs } = from.terms as BucketTerms;
+    convertFrom(from) {
+      const [oldPerMs] = from.rules[0].spec?.params ?? [];
       return (state, i, source, j, at) => {
         const elapsed = Math.max(0, at - source[j + UPDATED_AT]);
         const spent = Math.max(0, source[j + SPENT] - elapsed * oldPerMs);
@@ -200,12 +206,31 @@ function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
       };
     },
 
-    clearDebt(state, i) {
-      state[i + SPENT] = Math.min(state[i + SPENT], capacity);
+    share: {
+      figureCount: 1,
+      isAdditive: maxDebt === Infinity,
+      capacity,
+      maxDebt: maxOveruse,
+      level: spentAt,
+      figures: (state, i, now) => [timeToFull(state, i, now)],
+      /** The debt stays within `maxDebt`, and finite, whatever time the replica reports. */
+      raise(state, i, [fullInMs], hits, now) {
+        const raised = Math.min(fullInMs * perMs + hits, burst + Math.min(maxDebt, MAX_AMOUNT));
+        if (timeToFull(state, i, now) * perMs < raised) write(state, i, raised, now);
+      },
     },
 
-    divided: (next) => bucketAt(terms, next),
-    ratePerSecond: () => (perMs * 1000) / size,
+    divide: {
+      ofPool: (next) => bucketAt(terms, next),
+      ofGroup: (fraction) => ofGroup(terms, fraction),
+      credit(state, i, tokens, upTo, now) {
+        const spent = spentAt(state, i, now);
+        const least = Math.min(spent, Math.max(0, capacity - upTo)); // it may be above `upTo` already
+        write(state, i, Math.max(least, spent - tokens), now);
+      },
+      ratePerSecond: () => (perMs * 1000) / size,
+    },
+
     queue: {
       drainMs: (units) => (units * size) / perMs,
       timeToGrantMs: (state, i, units, now) =>
@@ -224,12 +249,6 @@ function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
       return true;
     },
 
-    credit(state, i, tokens, upTo, now) {
-      const spent = spentAt(state, i, now);
-      const least = Math.min(spent, Math.max(0, burst - upTo)); // it may be above `upTo` already
-      write(state, i, Math.max(least, spent - tokens), now);
-    },
-
     freshAt: fullAt,
 
     keyState: (state, i, now) => ({ remaining: remainingAt(state, i, now) }),
@@ -242,8 +261,16 @@ function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
       const { opensInMs = 0 } = remaining >= 1 ? OPEN_NOW : timeToOpen(policy, state, i, now);
       return [{ kind, quota, windowMs: windowTerms.windowMs, remaining, freshInMs, opensInMs }];
     },
-  };
+  });
   return policy;
+}
+
+/** A group's fraction of rate, burst and debt. */
+function ofGroup({ perMs, burst, maxDebt }: BucketTerms, fraction: number): GroupPart {
+  const rate = perMs * 1000 * fraction;
+  const part = { perMs: rate / 1000, burst: burst * fraction, maxDebt: maxDebt * fraction };
+  const units = { units: part.burst, wholeUnits: burst, option: 'bucket.burst' };
+  return { policy: bucketAt(part, UNDIVIDED), ...units, perMs: perMs * fraction };
 }
 
 /** A bucket in the terms of a window: in whole seconds, and never more than it lets through. Below a burst of 1, no call. */

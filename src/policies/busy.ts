@@ -31,6 +31,7 @@ import { allow, deny, NEVER, UNLIMITED } from '../core/decision.ts';
 import { OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
 import { COUNTS_ONLY, type Policy, type State, timeToOpen } from './policy.ts';
+import { asRule } from './rules.ts';
 
 /** Backs off on busy replies, and recovers. */
 export interface BusyOptions {
@@ -300,10 +301,10 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
   };
 
   const kind = 'busy';
-  const policy: Policy = {
+  const policy: Policy = asRule(undefined, {
     kind,
     width: WIDTH,
-    traits: { ...COUNTS_ONLY, needsOutcome: true },
+    traits: { ...COUNTS_ONLY, needsOutcome: true, protectsServer: true },
 
     init(state, i, now, freshAt = now) {
       state.fill(0, i, i + WIDTH);
@@ -345,8 +346,6 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
       return allow(remainingAt(state, i, at, limit));
     },
 
-    advance,
-
     available(state, i, now) {
       advance(state, i, now);
       const at = state[i + LATEST_AT];
@@ -371,18 +370,24 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
 
     update: () => false,
 
-    terms: max,
     /** What was learnt from busy replies is kept; a limit at its maximum is at the new one. */
-    converterFrom: (from) => (state, i, source, j) => {
-      for (let n = 0; n < WIDTH; n++) state[i + n] = source[j + n];
-      const isUnlimited = state[i + LIMIT] >= (from.terms as number);
-      state[i + LIMIT] = isUnlimited ? max : Math.min(max, state[i + LIMIT]);
+    convertFrom(from) {
+      const newKey = new Float64Array(WIDTH);
+      from.init(newKey, 0, 0);
+      return (state, i, source, j) => {
+        for (let n = 0; n < WIDTH; n++) state[i + n] = source[j + n];
+        const isUnlimited = state[i + LIMIT] >= newKey[LIMIT];
+        state[i + LIMIT] = isUnlimited ? max : Math.min(max, state[i + LIMIT]);
+      };
     },
 
-    /** By whole seconds, rounded down: what was sent counts by the calendar second. */
-    setBack(state, i, byMs) {
-      const back = Math.floor(byMs / 1000) * 1000;
-      for (const index of INSTANTS) state[i + index] -= back;
+    chain: {
+      advance,
+      /** By whole seconds, rounded down: what was sent counts by the calendar second. */
+      setBack(state, i, byMs) {
+        const back = Math.floor(byMs / 1000) * 1000;
+        for (const index of INSTANTS) state[i + index] -= back;
+      },
     },
 
     freshAt: recoveredAt,
@@ -403,7 +408,7 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
       const opens = timeToOpen(policy, state, i, now);
       return [{ kind, ...terms, remaining, freshInMs, ...opens, isCapacity: true }];
     },
-  };
+  });
   return policy;
 
   /** What was sent counts into the send rate for two seconds. Calls in flight may never be settled. */

@@ -20,7 +20,7 @@ class Member {
   moveTo(size: number, rank: number, now: number): void {
     const since = size === this.#position.size ? this.#position.since : now;
     this.#position = { size, rank, since };
-    this.policy = this.policy.divided?.(this.#position, now) ?? this.policy;
+    this.policy = this.policy.divide?.ofPool?.(this.#position, now) ?? this.policy;
   }
 
   check = (cost: number, now: number, partitionIndex?: number) =>
@@ -28,7 +28,7 @@ class Member {
   available = (now: number) => this.policy.available(this.#state.slice(), 0, now);
   ruleStatuses = (now: number) => this.policy.ruleStatuses(this.#state.slice(), 0, now);
   update = (hits: number, now: number) => this.policy.update(this.#state, 0, { hits }, now);
-  ratePerSecond = () => this.policy.ratePerSecond?.(this.#state, 0, 0);
+  ratePerSecond = () => this.policy.divide?.ratePerSecond?.(this.#state, 0, 0);
 
   /** Settles a call whose permit was valid from `dueAt`. */
   settle(cost: number, used: number, dueAt: number, now: number, partitionIndex?: number): void {
@@ -244,7 +244,7 @@ describe('divided all', () => {
 
   test('divided all: is indivisible if one component is', () => {
     const { policy } = new Member({ all: [...COMPONENTS, { busy: {} }] });
-    expect(policy.divided).toBeUndefined();
+    expect(policy.divide).toBeUndefined();
     expect(policy.traits.refillMs).toBeUndefined();
   });
 

@@ -8,7 +8,7 @@
  */
 
 import { ConfigError } from '../core/errors.ts';
-import { OptionReader, readEach } from '../core/options.ts';
+import { isRecord, OptionReader, readEach } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
 import { suggestName } from '../core/suggestion.ts';
 import { type AdaptiveOptions, adaptive } from './adaptive.ts';
@@ -72,7 +72,7 @@ const POLICY_FACTORIES: Readonly<Record<string, PolicyFactory>> = {
   busy: (options, path) => busy(options as BusyOptions, path),
   lockout: (options, path, _random, depth) => {
     const policy = lockout(options as LockoutOptions, path);
-    if (depth > 1 || !policy.recordRefusal) return policy;
+    if (depth > 1 || !policy.chain?.recordRefusal) return policy;
     const expected =
       'failure, or the lock-out in an `all` beside the rule whose refusals it counts';
     throw new ConfigError(`${path}.on`, expected, 'refusal');
@@ -95,6 +95,24 @@ export const RULE_OF_OPTION: ReadonlyMap<string | undefined, string> = new Map([
   ['burst', 'bucket'],
   ['every', 'spacing'],
 ]);
+
+/** A rule as a limit is written. */
+export interface WrittenRule {
+  readonly kind: string;
+  readonly options: unknown;
+  readonly path: string;
+}
+
+/** All rules of a valid limit, those within `all` included. */
+export function writtenRules(limit: unknown, path: string): WrittenRule[] {
+  if (!isRecord(limit)) return [];
+  return Object.entries(limit).flatMap(([kind, options]) => {
+    const at = `${path}.${kind}`;
+    if (kind === 'all' && Array.isArray(options))
+      return options.flatMap((one, n) => writtenRules(one, `${at}[${n}]`));
+    return options === undefined ? [] : [{ kind, options, path: at }];
+  });
+}
 
 export const hintForRule = (rule: string, option = ''): string =>
   `did you mean \`${rule}: { ${option}: … }\`?`;

@@ -18,13 +18,9 @@ import {
   pendingOf,
   SINCE,
 } from './lockout-rule.ts';
-import type { LockoutCopy } from './policy.ts';
+import type { LockoutRuling, State } from './policy.ts';
 
-export function createLockoutCopy(
-  rule: LockoutRule,
-  after: number,
-  locksMs: readonly Millis[],
-): LockoutCopy {
+export function createFollower(rule: LockoutRule, after: number, locksMs: readonly Millis[]) {
   const { lockedMs, forgottenAt, advance, add } = rule;
 
   const lowestLevelOf = (ms: Millis): number => {
@@ -32,28 +28,32 @@ export function createLockoutCopy(
     return n < 0 ? locksMs.length : n + 1;
   };
 
-  return {
-    lock(state, i, ms, now) {
-      advance(state, i, now);
-      const known = now < forgottenAt(state, i) ? state[i + LEVEL] : 0;
-      state[i + LEVEL] = Math.max(known, lowestLevelOf(ms));
-      state[i + LOCK_END] = now + ms - state[i + SINCE];
-    },
+  const lock = (state: State, i: number, ms: Millis, now: Millis): void => {
+    advance(state, i, now);
+    const known = now < forgottenAt(state, i) ? state[i + LEVEL] : 0;
+    state[i + LEVEL] = Math.max(known, lowestLevelOf(ms));
+    state[i + LOCK_END] = now + ms - state[i + SINCE];
+  };
 
-    open(state, i, now) {
-      if (lockedMs(state, i, now) === 0) return;
-      state[i + COUNT] = 0;
-      state[i + PENDING] = 0;
-      state[i + SINCE] = now;
-      state[i + LOCK_END] = 0;
-    },
+  const open = (state: State, i: number, now: Millis): void => {
+    if (lockedMs(state, i, now) === 0) return;
+    state[i + COUNT] = 0;
+    state[i + PENDING] = 0;
+    state[i + SINCE] = now;
+    state[i + LOCK_END] = 0;
+  };
 
-    setRemaining(state, i, remaining, now) {
-      advance(state, i, now);
-      const count = after - remaining;
-      const further = count - state[i + COUNT];
-      if (further > 0) add(state, i, further, now);
-      else state[i + COUNT] = Math.max(count, pendingOf(state, i));
-    },
+  const setRemaining = (state: State, i: number, remaining: number, now: Millis): void => {
+    advance(state, i, now);
+    const count = after - remaining;
+    const further = count - state[i + COUNT];
+    if (further > 0) add(state, i, further, now);
+    else state[i + COUNT] = Math.max(count, pendingOf(state, i));
+  };
+
+  return (state: State, i: number, ruling: LockoutRuling, now: Millis): void => {
+    if ('attemptsLeft' in ruling) setRemaining(state, i, ruling.attemptsLeft, now);
+    else if (ruling.lockedMs > 0) lock(state, i, ruling.lockedMs, now);
+    else open(state, i, now);
   };
 }

@@ -18,13 +18,12 @@ import {
   isCounting,
   LEVEL,
   LOCK_END,
-  LOCKOUT_WIDTH,
   type LockoutRule,
   PENDING,
   pendingOf,
   SINCE,
 } from './lockout-rule.ts';
-import type { LockoutSharing, State } from './policy.ts';
+import type { LockoutEvents, Sharing, State } from './policy.ts';
 
 /** Numbers of a key in a state transfer. */
 export const LOCKOUT_FIGURES = 6;
@@ -33,7 +32,7 @@ export function createLockoutSharing(
   rule: LockoutRule,
   after: number,
   locksMs: readonly Millis[],
-): LockoutSharing {
+): Sharing {
   const longestMs = Math.max(...locksMs);
   const { lockEnd, lockedMs, countAt, forgottenAt, advance, unlock } = rule;
 
@@ -53,9 +52,7 @@ export function createLockoutSharing(
     setLock(state, i, Math.max(known, Math.min(level, locksMs.length)), laterEnd);
   };
 
-  return {
-    width: LOCKOUT_WIDTH,
-
+  const events: LockoutEvents = {
     changeSince(before, state, i, now) {
       const isSameWindow = before[SINCE] === state[i + SINCE];
       const count = state[i + COUNT] - (isSameWindow ? before[COUNT] : 0);
@@ -81,23 +78,30 @@ export function createLockoutSharing(
       return lockedMs(state, i, now) === 0 ? state[i + LEVEL] : undefined;
     },
 
-    isShort: (state, i) => state[i + PENDING] < 0 || state[i + COUNT] < state[i + PENDING],
-
-    settleShort(state, i) {
+    settleShort(state, i, mayBeLate) {
+      const isShort = state[i + PENDING] < 0 || state[i + COUNT] < state[i + PENDING];
+      if (!isShort || mayBeLate) return isShort;
       state[i + PENDING] = pendingOf(state, i);
       state[i + COUNT] = Math.max(state[i + COUNT], state[i + PENDING]);
+      return true;
     },
 
-    lock(state, i, level, ms, now) {
-      if (ms > 0) mergeLock(state, i, level, ms, now);
-    },
-
-    endLock(state, i, level, now) {
+    setLock(state, i, level, ms, now) {
+      if (ms > 0) return mergeLock(state, i, level, ms, now);
       if (countAt(state, i, now) >= after) return;
       if (lockedMs(state, i, now) > 0 || state[i + LEVEL] === 0) state[i + LOCK_END] = 0;
       state[i + LEVEL] = Math.min(level, locksMs.length);
     },
+  };
 
+  return {
+    figureCount: LOCKOUT_FIGURES,
+    isAdditive: false,
+    capacity: Infinity,
+    level: () => 0,
+    events,
+
+    /** Count, pending, age of the first failure, level, time until the lock ends, time since it ended; each plus 1. */
     figures(state, i, now) {
       const count = countAt(state, i, now);
       const level = levelAt(state, i, now);
@@ -109,10 +113,13 @@ export function createLockoutSharing(
         level,
         Math.max(0, endsInMs),
         Math.max(0, -endsInMs),
-      ];
+      ].map((figure) => figure + 1);
     },
 
-    raise(state, i, [count, pending, ageMs, level, lockedForMs, endedMs], now) {
+    raise(state, i, figures, _hits, now) {
+      const [count, pending, ageMs, level, lockedForMs, endedMs] = figures.map(
+        (figure) => figure - 1,
+      );
       advance(state, i, now);
       if (!isCounting(state, i) && count > 0) {
         const end = lockEnd(state, i);

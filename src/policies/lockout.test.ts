@@ -258,13 +258,13 @@ describe('lockout', () => {
   test('lockout in a pool: members together allow `after` attempts, and each at least one', () => {
     const policy = createPolicy({ lockout: { after: 7 } }, seededRandom(1));
     const availableTo = (size: number): number => {
-      const part = policy.divided?.({ size, rank: 0, since: 0 }, 0);
+      const part = policy.divide?.ofPool?.({ size, rank: 0, since: 0 }, 0);
       const state = new Float64Array(policy.width);
       part?.init(state, 0, 0);
       return part?.available(state, 0, 0) ?? 0;
     };
     expect([1, 2, 3, 7, 9].map(availableTo)).toEqual([7, 3, 2, 1, 1]);
-    expect(createPolicy(ON_REFUSAL, seededRandom(1)).divided).toBeUndefined();
+    expect(createPolicy(ON_REFUSAL, seededRandom(1)).divide).toBeUndefined();
   });
 
   test('lockout in all: the refusal names the rule, also the one that locks', () => {

@@ -21,7 +21,7 @@ import { ConfigError } from '../core/errors.ts';
 import { OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
 import { wholeMsUntil } from './float-time.ts';
-import { createLockoutCopy } from './lockout-copy.ts';
+import { createFollower } from './lockout-copy.ts';
 import {
   COUNT,
   createLockoutRule,
@@ -35,7 +35,15 @@ import {
   LOCKOUT_WIDTH as WIDTH,
 } from './lockout-rule.ts';
 import { createLockoutSharing } from './lockout-sharing.ts';
-import { COUNTS_ONLY, type Policy, type State } from './policy.ts';
+import {
+  COUNTS_ONLY,
+  type GroupPart,
+  type Policy,
+  type PoolPosition,
+  type RuleSpec,
+  type State,
+} from './policy.ts';
+import { asRule } from './rules.ts';
 
 /** Lock-out: a key with too many failures is locked, for longer each time. */
 export interface LockoutOptions {
@@ -97,9 +105,15 @@ function readLocks(reader: OptionReader): readonly Millis[] {
   });
 }
 
-/** A group of processes has its part of the attempts, and locks by itself. */
-export const lockoutOfGroup = (whole: Policy, after: number): Policy =>
-  lockoutAt({ ...(whole.terms as LockoutTerms), after }, 1);
+/** Floating-point error tolerated in a whole part. */
+const EPSILON = 1e-9;
+
+/** A group's part of the attempts; it locks by itself. Nothing is lent: an attempt that was lent would be a failure of the lender. */
+function ofGroup(terms: LockoutTerms, fraction: number): GroupPart {
+  const after = Math.floor(terms.after * fraction + EPSILON);
+  const units = { units: after, wholeUnits: terms.after, option: 'lockout.after' };
+  return { policy: lockoutAt({ ...terms, after }, 1), ...units, perMs: 0 };
+}
 
 /** Each member of a pool allows its part of the attempts, at least one, and locks by itself. */
 function lockoutAt(terms: LockoutTerms, size: number): Policy {
@@ -109,6 +123,7 @@ function lockoutAt(terms: LockoutTerms, size: number): Policy {
   const isOnRefusal = on === 'refusal';
 
   const rule = createLockoutRule(terms, after);
+  const followServer = createFollower(rule, after, locksMs);
   const { lockedMs, countedUntil, countAt, forgottenAt, advance, add, unlock } = rule;
 
   /** Takes attempts off that did not happen, or did not fail. */
@@ -138,16 +153,25 @@ function lockoutAt(terms: LockoutTerms, size: number): Policy {
     add(state, i, count - known, now);
   };
 
+  const recordRefusal = (state: State, i: number, now: Millis): Millis => {
+    advance(state, i, now);
+    add(state, i, 1, now);
+    return lockedMs(state, i, now);
+  };
+
   const remainingAt = (state: State, i: number, now: Millis): number => {
     if (lockedMs(state, i, now) > 0) return 0;
     return isOnRefusal ? UNBOUNDED : Math.max(0, Math.floor(after - countAt(state, i, now)));
   };
 
-  const policy: Policy = {
+  const spec: RuleSpec = {
+    kind,
+    params: [after, withinMs, forgetMs, +isReset, +isOnRefusal, ...locksMs],
+  };
+  const policy: Policy = asRule(spec, {
     kind,
     width: WIDTH,
     traits: { ...COUNTS_ONLY, takesReports: !isOnRefusal, instants: [SINCE] },
-    specs: [{ kind, params: [after, withinMs, forgetMs, +isReset, +isOnRefusal, ...locksMs] }],
 
     init(state, i, now, freshAt = now) {
       state.fill(0, i, i + WIDTH);
@@ -175,13 +199,7 @@ function lockoutAt(terms: LockoutTerms, size: number): Policy {
       return allow(Math.floor(after - state[i + COUNT]));
     },
 
-    ...(isOnRefusal && {
-      recordRefusal(state: State, i: number, now: Millis): Millis {
-        advance(state, i, now);
-        add(state, i, 1, now);
-        return lockedMs(state, i, now);
-      },
-    }),
+    ...(isOnRefusal && { chain: { recordRefusal } }),
 
     available: remainingAt,
 
@@ -192,9 +210,11 @@ function lockoutAt(terms: LockoutTerms, size: number): Policy {
     },
 
     update(state, i, feedback, now) {
-      if (isOnRefusal) {
+      if ('lockedMs' in feedback || 'attemptsLeft' in feedback) {
+        followServer(state, i, feedback, now);
+      } else if (isOnRefusal) {
         if (!('report' in feedback && feedback.report === 'refusal')) return false;
-        policy.recordRefusal?.(state, i, now);
+        recordRefusal(state, i, now);
       } else if ('hits' in feedback) {
         advance(state, i, now);
         add(state, i, feedback.hits, now);
@@ -206,19 +226,22 @@ function lockoutAt(terms: LockoutTerms, size: number): Policy {
       return true;
     },
 
-    terms,
-    lockoutSharing: createLockoutSharing(rule, after, locksMs),
-    lockoutCopy: createLockoutCopy(rule, after, locksMs),
+    share: createLockoutSharing(rule, after, locksMs),
     /** A key stays locked until its lock ends; the next one is a step of the new list. */
-    converterFrom(from) {
-      if ((from.terms as LockoutTerms).on !== on) return undefined;
+    convertFrom(from) {
+      if (from.rules[0].spec?.params[4] !== +isOnRefusal) return undefined;
       return (state, i, source, j) => {
         for (let n = 0; n < WIDTH; n++) state[i + n] = source[j + n];
         state[i + LEVEL] = Math.min(state[i + LEVEL], locksMs.length);
       };
     },
 
-    ...(!isOnRefusal && { divided: ({ size: members }) => lockoutAt(terms, members) }),
+    ...(!isOnRefusal && {
+      divide: {
+        ofPool: ({ size: members }: PoolPosition) => lockoutAt(terms, members),
+        ofGroup: (fraction: number) => ofGroup(terms, fraction),
+      },
+    }),
 
     freshAt: (state, i) => lastCountsUntil(state, i),
 
@@ -241,7 +264,7 @@ function lockoutAt(terms: LockoutTerms, size: number): Policy {
       const freshInMs = ms || countsMs;
       return [{ kind, quota, windowMs: withinMs, remaining, freshInMs, opensInMs }];
     },
-  };
+  });
 
   const lastCountsUntil = (state: State, i: number): Millis =>
     Math.max(

@@ -18,7 +18,8 @@ import type { Millis } from '../core/clock.ts';
 import { type Decision, deny } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { OptionReader } from '../core/options.ts';
-import type { KeyConverter, Policy, PoolPosition, State } from './policy.ts';
+import type { CallClasses, KeyConverter, Policy, PoolPosition, State } from './policy.ts';
+import { asRule } from './rules.ts';
 
 /** A policy that counts calls in flight. */
 export interface InFlightPolicy extends Policy {
@@ -31,7 +32,7 @@ export interface InFlightPolicy extends Policy {
   checkUrgent?(state: State, i: number, cost: number, now: Millis): Decision;
   /** A call was refused because `kept` free slots are kept for others: demand for more than the limit. */
   noteKept(state: State, i: number, kept: number): void;
-  divided(position: PoolPosition): this;
+  readonly divide: { ofPool(position: PoolPosition): InFlightPolicy };
 }
 
 /** The most partitions of one limit. */
@@ -118,10 +119,10 @@ function partitioned<P extends InFlightPolicy>(
     state[j + DEMAND] = Math.max(0, state[j + DEMAND] - cost);
   };
 
-  return {
+  return asRule(inner.rules[0].spec, {
     ...inner,
     width,
-    partitions: names,
+    classes: { kind: 'partition', names },
 
     init(state, i, now, freshAt) {
       inner.init(state, i, now, freshAt);
@@ -151,9 +152,9 @@ function partitioned<P extends InFlightPolicy>(
       inner.settle(state, i, settlement, now);
     },
 
-    converterFrom: (from) => convertWithClasses(inner, from, width),
+    convertFrom: (from) => convertWithClasses(inner, from, width),
 
-    divided: (position) => partitioned(inner.divided(position), names, fractions),
+    divide: { ofPool: (next) => partitioned(inner.divide.ofPool(next), names, fractions) },
 
     keyState: (state, i, now) => ({
       ...inner.keyState(state, i, now),
@@ -161,7 +162,7 @@ function partitioned<P extends InFlightPolicy>(
         names.map((name, partition) => [name, state[at(i, partition) + PARTITION_IN_FLIGHT]]),
       ),
     }),
-  } satisfies InFlightPolicy as P;
+  } satisfies InFlightPolicy as P);
 }
 
 /** Converts the numbers of the limit itself, and keeps those of its partitions or levels, which have the same names. */
@@ -170,7 +171,8 @@ export function convertWithClasses(
   from: Policy,
   width: number,
 ): KeyConverter | undefined {
-  const convert = from.width === width ? inner.converterFrom?.(from) : undefined;
+  if (from.width !== width) return undefined;
+  const convert = inner.convertFrom?.({ ...from, width: inner.width });
   if (!convert) return undefined;
   return (state, i, source, j, at) => {
     convert(state, i, source, j, at);
@@ -202,17 +204,21 @@ export interface CallClass {
 
 /** The index of a call's partition or level. @throws {ConfigError} if the policy has none of that name. */
 export function partitionIndexOf(
-  policy: Pick<Policy, 'partitions' | 'priorities'>,
+  { classes }: Pick<Policy, 'classes'>,
   { partition, level }: CallClass,
 ): number | undefined {
-  const index =
-    partition === undefined ? undefined : indexIn(policy.partitions, 'partition', partition);
-  return level === undefined ? index : indexIn(policy.priorities, 'level', level);
+  const index = partition === undefined ? undefined : indexIn(classes, 'partition', partition);
+  return level === undefined ? index : indexIn(classes, 'priority', level);
 }
 
-function indexIn(known: readonly string[] = [], option: string, name: unknown): number {
-  const index = known.indexOf(name as string);
+/** The names of the partitions or of the levels of a limit. */
+export const classNames = (classes: Policy['classes'], kind: CallClasses['kind']) =>
+  classes?.kind === kind ? classes.names : [];
+
+function indexIn(classes: Policy['classes'], kind: CallClasses['kind'], name: string): number {
+  const known = classNames(classes, kind);
+  const index = known.indexOf(name);
   if (index >= 0) return index;
   const expected = known.length ? `one of ${known.join(', ')}` : 'left out: the limit has none';
-  throw new ConfigError(option, expected, name);
+  throw new ConfigError(kind === 'priority' ? 'level' : kind, expected, name);
 }

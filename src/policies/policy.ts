@@ -75,6 +75,13 @@ export type Feedback =
   /** Lock-out: how attempts of the key ended, or that a call was refused. */
   | { readonly report: AttemptOutcome | 'refusal'; readonly count?: number };
 
+/** What the server of a lock-out has decided, for a process that follows it: `lockout-copy.ts`. */
+export type LockoutRuling =
+  /** The key is locked for so long; 0: it is not locked. */
+  | { readonly lockedMs: Millis }
+  /** Attempts left, after those of this process. */
+  | { readonly attemptsLeft: number };
+
 /** Why a learnt limit changed: of the rule delay, then of the rule aimd and of busy. */
 export type LimitCause =
   /** It doubles while calls are no slower, or is set at the end of that. */
@@ -171,14 +178,6 @@ export interface RuleSpec {
   readonly zone?: TimeZone;
 }
 
-/** The numbers of a token bucket. */
-export interface BucketTerms {
-  /** Tokens per millisecond. */
-  readonly perMs: number;
-  readonly burst: number;
-  readonly maxDebt: number;
-}
-
 /** How one event changed a key of a lock-out. */
 export interface LockoutChange {
   readonly count: number;
@@ -187,37 +186,6 @@ export interface LockoutChange {
   readonly lock?: { readonly level: number; readonly ms: Millis };
   /** The event ended a lock: the locks that are not forgotten. */
   readonly levelLeft?: number;
-}
-
-/** What peers exchange of a lock-out: `lockout-sharing.ts`. */
-export interface LockoutSharing {
-  readonly width: number;
-  /** Undefined if nothing has changed since a copy of the state was made. */
-  changeSince(before: State, state: State, i: number, now: Millis): LockoutChange | undefined;
-  /** Adds what events on a peer changed; either may be below 0. If that ended a lock: the locks that are not forgotten. */
-  add(state: State, i: number, count: number, pending: number, now: Millis): number | undefined;
-  /** Whether more was taken back than was counted. */
-  isShort(state: State, i: number): boolean;
-  /** Counts attempts in flight, and nothing below 0. */
-  settleShort(state: State, i: number): void;
-  /** Locks the key for at least `ms`. */
-  lock(state: State, i: number, level: number, ms: Millis, now: Millis): void;
-  /** Ends a lock, unless the count here would begin it again. */
-  endLock(state: State, i: number, level: number, now: Millis): void;
-  /** Count, pending, age of the first failure, level, time until the lock ends, time since it ended. */
-  figures(state: State, i: number, now: Millis): number[];
-  /** Raises the key to at least the figures of a peer. */
-  raise(state: State, i: number, figures: readonly number[], now: Millis): void;
-}
-
-/** A copy of a lock-out follows what the server of the limit decides: `lockout-copy.ts`. */
-export interface LockoutCopy {
-  /** The server has refused the key as locked. */
-  lock(state: State, i: number, ms: Millis, now: Millis): void;
-  /** The server has allowed an attempt: a lock that it does not have ends. */
-  open(state: State, i: number, now: Millis): void;
-  /** The server has so many attempts left, after those of this process. */
-  setRemaining(state: State, i: number, remaining: number, now: Millis): void;
 }
 
 /** Facts about a rule that do not depend on a key. */
@@ -234,6 +202,8 @@ export interface Traits {
   readonly expireMs: Millis;
   /** It counts attempts, whose end is reported by `Feedback.report`. */
   readonly takesReports: boolean;
+  /** Refusals protect the capacity of a service (503), not a client's quota (429). */
+  readonly protectsServer: boolean;
   /** The fixed number of calls allowed in flight. */
   readonly concurrencyLimit?: number | undefined;
   /** Time from everything spent to as good as new; absent if that does not depend on time. */
@@ -250,17 +220,104 @@ export const COUNTS_ONLY: Traits = Object.freeze({
   canReserve: false,
   expireMs: Infinity,
   takesReports: false,
+  protectsServer: false,
   instants: [],
 });
 
-/** A rule of a limit, and where its numbers begin. */
+/** A rule of a limit. */
 export interface PlacedRule {
   readonly policy: Policy;
+  /** Where its numbers begin. */
   readonly offset: number;
+  /** Absent: no other process can run it, because it learns from its own calls. */
+  readonly spec?: RuleSpec | undefined;
 }
 
-export interface NamedRule extends PlacedRule {
-  readonly name: string;
+/** How a rule follows what other rules, clocks and servers decide: for `all`, and for backends that grant ahead. */
+export interface Chaining {
+  /** Moves the state to the second of `now`, where even a refused call begins a second. */
+  advance?(state: State, i: number, now: Millis): void;
+  /** The cost it has just granted takes effect only at `dueAt`, because another limit says so. */
+  deferTo?(state: State, i: number, cost: number, dueAt: Millis): void;
+  /** Counts a call that another rule refused; returns how long the key is locked. */
+  recordRefusal?(state: State, i: number, now: Millis): Millis;
+  /**
+   * The clock was set back by `byMs` and says `now`: moves the key's instants along, so that nothing was refilled meanwhile.
+   * Absent: `traits.instants` says all. Callers use `setBackKey`.
+   */
+  setBack?(state: State, i: number, byMs: Millis, now: Millis): void;
+}
+
+/**
+ * Numbers of a rule that replicas exchange, each 0 or above.
+ *
+ *     page of a replica ──▶ `figures` ──▶ state transfer ──▶ `raise` there: never grants
+ *     hit on a replica ────────────────▶ report ───────────▶ `update` there
+ */
+export interface Sharing {
+  /** Numbers of a key in a state transfer. */
+  readonly figureCount: number;
+  /** Whether hits add up linearly, so that predicted hits can be taken back. */
+  readonly isAdditive: boolean;
+  /** The level at which nothing is left; Infinity where levels do not add up. */
+  readonly capacity: number;
+  /** A level above the capacity is a debt, which lasts until it is refilled: the most debt that use beyond the cost causes. */
+  readonly maxDebt?: number;
+  /** Units spent. */
+  level(state: State, i: number, now: Millis): number;
+  figures(state: State, i: number, now: Millis): number[];
+  /** Raises the key to at least the figures of a replica, plus hits that the replica has yet to count. */
+  raise(state: State, i: number, figures: readonly number[], hits: number, now: Millis): void;
+  /** Takes back units that were counted a moment ago; absent where a settlement does. */
+  lower?(state: State, i: number, units: number, now: Millis): void;
+  /** lockout: it counts no hits, but how attempts end. */
+  readonly events?: LockoutEvents;
+}
+
+/** What replicas exchange of a lock-out besides its figures: `lockout-sharing.ts`. */
+export interface LockoutEvents {
+  /** Undefined if nothing has changed since a copy of the state was made. */
+  changeSince(before: State, state: State, i: number, now: Millis): LockoutChange | undefined;
+  /** Adds what events on a peer changed; either may be below 0. If that ended a lock: the locks that are not forgotten. */
+  add(state: State, i: number, count: number, pending: number, now: Millis): number | undefined;
+  /** Whether more was taken back than was counted. Unless attempts may be late, counts attempts in flight, and nothing below 0. */
+  settleShort(state: State, i: number, mayBeLate: boolean): boolean;
+  /** Locks the key for at least `ms`. 0: ends the lock, unless the count here would begin it again. */
+  setLock(state: State, i: number, level: number, ms: Millis, now: Millis): void;
+}
+
+/** Classes of calls, the most important first; a check refers to one by its index. */
+export interface CallClasses {
+  readonly kind: 'partition' | 'priority';
+  readonly names: readonly string[];
+}
+
+/** Parts of a limit: of a pool's member, or of a group of processes. */
+export interface Dividing {
+  /** The same rule, on the same state, for one member's part of the limit from `now` on. */
+  ofPool?(position: PoolPosition, now: Millis): Policy;
+  /** The rule with a fraction of its numbers, for a group whose loans arrive within `deadlineMs`. */
+  ofGroup?(fraction: number, deadlineMs: Millis): GroupPart;
+  /** What is lent counts as if it were taken this much later: so long the borrower may use it. */
+  readonly lendMs?: Millis | undefined;
+  /** Adds units that were taken off another group, up to a level of `upTo` left. */
+  credit?(state: State, i: number, units: number, upTo: number, now: Millis): void;
+  /** Units a second that a key can have here; absent where calls in flight are counted. */
+  ratePerSecond?(state: State, i: number, now: Millis): number;
+  /** The maximum age of a ramp level that may be resumed; absent unless configured. */
+  readonly resumeForMs?: Millis;
+}
+
+/** A group's part of a rule. */
+export interface GroupPart {
+  readonly policy: Policy;
+  /** Units at once, and of the whole limit. */
+  readonly units: number;
+  readonly wholeUnits: number;
+  /** The option that says them. */
+  readonly option: string;
+  /** Units that are refilled in a millisecond. 0: nothing is lent. */
+  readonly perMs: number;
 }
 
 /** How fast a queue of waiting calls moves. */
@@ -273,79 +330,7 @@ export interface QueueMath {
   timeToGrantMs(state: State, i: number, units: number, now: Millis): Millis;
 }
 
-/** What a policy can do for a backend besides deciding. Absent: it lacks the capability. */
-export interface PolicyCapabilities {
-  /** Names of its partitions; a check refers to one by its index here. */
-  readonly partitions?: readonly string[];
-
-  /** Names of its levels, the most important first; a check refers to one by its index here. */
-  readonly priorities?: readonly string[];
-
-  /** Its rules, if another process can run them: a rule that learns from its own calls cannot be shared. */
-  readonly specs?: readonly RuleSpec[];
-
-  /** Its token buckets in the order of the state, if it consists of nothing else. */
-  readonly buckets?: readonly BucketTerms[];
-
-  /** lockout: what peers exchange of a key. */
-  readonly lockoutSharing?: LockoutSharing;
-
-  /** lockout: how a local fallback follows the server. */
-  readonly lockoutCopy?: LockoutCopy;
-
-  /** Counts a call that another rule refused; returns how long the key is locked. */
-  recordRefusal?(state: State, i: number, now: Millis): Millis;
-
-  /** Its rules, if it has several (`all`), in the order of `ruleStatuses`. */
-  readonly rules?: readonly PlacedRule[];
-
-  /**
-   * The clock was set back by `byMs` and says `now`: moves the key's instants along, so that nothing was refilled meanwhile.
-   * Absent: `traits.instants` says all. Callers use `setBackKey`.
-   */
-  setBack?(state: State, i: number, byMs: Millis, now: Millis): void;
-
-  /** The same rule, on the same state, for one member's part of the limit from `now` on. */
-  divided?(position: PoolPosition, now: Millis): Policy;
-
-  /** Units a second that a key can have here; absent where calls in flight are counted. */
-  ratePerSecond?(state: State, i: number, now: Millis): number;
-
-  /** True if units are counted by the calendar second, which must not begin twice. */
-  readonly isPerSecond?: boolean;
-
-  /** The maximum age of a ramp level that may be resumed; absent unless configured. */
-  readonly resumeForMs?: Millis;
-
-  /** Absent: calls in flight open the limit. */
-  readonly queue?: QueueMath;
-
-  /** Moves the state to the second of `now`, where even a refused call begins a second. */
-  advance?(state: State, i: number, now: Millis): void;
-
-  /** The cost it has just granted takes effect only at `dueAt`, because another limit says so. */
-  deferTo?(state: State, i: number, cost: number, dueAt: Millis): void;
-
-  /** Its numbers, for `converterFrom` of a rule of the same kind. */
-  readonly terms?: unknown;
-
-  /**
-   * Takes over the keys of a rule of the same kind with other numbers: what was spent stays spent. Undefined if the
-   * state has another structure. Callers use `converterBetween`.
-   */
-  converterFrom?(from: Policy): KeyConverter | undefined;
-
-  /** Ends a debt: what was spent counts up to the burst. Token buckets, alone or in `all`. */
-  clearDebt?(state: State, i: number): void;
-
-  /** What is lent counts as if it were taken this much later: so long the borrower may use it. */
-  readonly lendMs?: Millis;
-
-  /** Adds tokens that were taken off another bucket or window, up to a level of `upTo`. */
-  credit?(state: State, i: number, tokens: number, upTo: number, now: Millis): void;
-}
-
-export interface Policy extends PolicyCapabilities {
+export interface Policy {
   /** The limit's name in a configuration: bucket, spacing, … */
   readonly kind: string;
 
@@ -353,6 +338,9 @@ export interface Policy extends PolicyCapabilities {
   readonly width: number;
 
   readonly traits: Traits;
+
+  /** A rule lists itself; `all` lists its rules, however deep they are nested. */
+  readonly rules: readonly PlacedRule[];
 
   /**
    * Begins a key. With `freshAt` the key begins with so much spent that it is as good as new only then:
@@ -369,7 +357,7 @@ export interface Policy extends PolicyCapabilities {
   settle(state: State, i: number, settlement: Settlement, now: Millis): void;
 
   /** Applies feedback; false if this rule has no use for that kind. */
-  update(state: State, i: number, feedback: Feedback, now: Millis): boolean;
+  update(state: State, i: number, feedback: Feedback | LockoutRuling, now: Millis): boolean;
 
   /**
    * From this instant on, a new key would decide exactly as this one, or (`isLenient`) allow no more than this one.
@@ -381,14 +369,27 @@ export interface Policy extends PolicyCapabilities {
 
   /** The status of each of its rules. `state` is a scratch copy and may be changed. */
   ruleStatuses(state: State, i: number, now: Millis): RuleStatus[];
+
+  /**
+   * Takes over the keys of a rule of the same kind with other numbers: what was spent stays spent. Undefined if the
+   * state has another structure. Callers use `converterBetween`.
+   */
+  convertFrom?(from: Policy): KeyConverter | undefined;
+
+  // What it can do for a backend besides deciding. Absent: it lacks the capability.
+  readonly chain?: Chaining;
+  readonly share?: Sharing;
+  readonly divide?: Dividing;
+  readonly classes?: CallClasses;
+  /** Absent: calls in flight open the limit. */
+  readonly queue?: QueueMath;
 }
 
 /** How keys of the rule `from` become keys of `to`; undefined if their kind, parts or classes of calls differ. */
 export function converterBetween(from: Policy, to: Policy): KeyConverter | undefined {
-  const classesOf = ({ partitions, priorities }: Policy) =>
-    JSON.stringify([partitions, priorities]);
+  const classesOf = ({ classes }: Policy) => JSON.stringify(classes);
   if (from.kind !== to.kind || classesOf(from) !== classesOf(to)) return undefined;
-  return to.converterFrom?.(from);
+  return to.convertFrom?.(from);
 }
 
 /** Moves the instants of a key along with a clock that was set back by `byMs` and says `now`. */
@@ -399,28 +400,8 @@ export function setBackKey(
   byMs: Millis,
   now: Millis,
 ): void {
-  if (policy.setBack) policy.setBack(state, i, byMs, now);
+  if (policy.chain?.setBack) policy.chain.setBack(state, i, byMs, now);
   else for (const index of policy.traits.instants) state[i + index] -= byMs;
-}
-
-/** The names of rules: their kinds, numbered where a kind occurs again: `bucket`, `window`, `bucket-2`. */
-export function ruleNamesOf(kinds: readonly string[]): string[] {
-  return kinds.map((kind, n) => {
-    let nth = 1;
-    for (let before = 0; before < n; before++) if (kinds[before] === kind) nth++;
-    return nth > 1 ? `${kind}-${nth}` : kind;
-  });
-}
-
-/** The names of the rules of a limit that has several; else none, because a refusal need not name the only one. */
-export const namesOfRules = ({ rules = [] }: Policy): readonly string[] =>
-  rules.length > 1 ? ruleNamesOf(rules.map(({ policy }) => policy.kind)) : [];
-
-/** The rules of a limit, however deep `all` is nested, with their names in a refusal. */
-export function rulesOf(limit: Policy): readonly NamedRule[] {
-  const { rules = [{ policy: limit, offset: 0 }] } = limit;
-  const names = ruleNamesOf(rules.map(({ policy }) => policy.kind));
-  return rules.map((rule, n) => ({ ...rule, name: names[n] }));
 }
 
 /** Time until one call fits, found by a check on a scratch copy of the state. */
@@ -491,6 +472,7 @@ export function lendUpTo(
   leave: number,
 ): number {
   const lent = takeUpTo(policy, state, i, most, now, leave);
-  if (lent > 0 && policy.lendMs) policy.deferTo?.(state, i, lent, now + policy.lendMs);
+  const { lendMs } = policy.divide ?? {};
+  if (lent > 0 && lendMs) policy.chain?.deferTo?.(state, i, lent, now + lendMs);
   return lent;
 }

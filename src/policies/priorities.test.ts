@@ -267,7 +267,7 @@ describe('priorities: one limit', () => {
 
   test('priorities: a member of a pool keeps slots within its part', () => {
     const whole = createPolicy({ concurrency: { limit: 10, priorities } }, seededRandom(1));
-    const part = whole.divided?.({ ...UNDIVIDED, size: 2, rank: 0 }, 0) ?? whole;
+    const part = whole.divide?.ofPool?.({ ...UNDIVIDED, size: 2, rank: 0 }, 0) ?? whole;
     const state = new Float64Array(whole.width);
     part.init(state, 0, 0);
     const check = (level: number) => part.check(state, 0, 1, 0, level).verdict;
@@ -387,7 +387,7 @@ describe('priorities: several limits', () => {
   test('priorities: `all` refuses levels that differ, and levels beside partitions', () => {
     const make = (...parts: object[]) => createPolicy({ all: parts as Limit[] }, seededRandom(1));
     const ranked = { concurrency: { limit: 2, priorities } };
-    expect(make(ranked, { adaptive: { priorities } }).priorities).toEqual(priorities);
+    expect(make(ranked, { adaptive: { priorities } }).classes?.names).toEqual(priorities);
     expect(() => make(ranked, { adaptive: { priorities: ['prefetch', 'user'] } })).toThrow(
       'expected `limit.all` to be limits with the same priorities (user,prefetch)',
     );

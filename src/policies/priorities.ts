@@ -23,6 +23,7 @@ import { ConfigError } from '../core/errors.ts';
 import type { OptionReader } from '../core/options.ts';
 import { convertWithClasses, type InFlightPolicy, withPartitions } from './partitions.ts';
 import type { State } from './policy.ts';
+import { asRule } from './rules.ts';
 
 /** The most levels of one limit. */
 const MAX_LEVELS = 16;
@@ -138,10 +139,10 @@ function prioritised<P extends InFlightPolicy>(inner: P, names: readonly string[
   const freeSlots = (state: State, i: number): number =>
     inner.limitOf(state, i) - inner.inFlightOf(state, i);
 
-  return {
+  return asRule(inner.rules[0].spec, {
     ...inner,
     width,
-    priorities: names,
+    classes: { kind: 'priority', names },
 
     init(state, i, now, freshAt) {
       inner.init(state, i, now, freshAt);
@@ -188,9 +189,9 @@ function prioritised<P extends InFlightPolicy>(inner: P, names: readonly string[
       inner.settle(state, i, settlement, now);
     },
 
-    converterFrom: (from) => convertWithClasses(inner, from, width),
+    convertFrom: (from) => convertWithClasses(inner, from, width),
 
-    divided: (position) => prioritised(inner.divided(position), names),
+    divide: { ofPool: (next) => prioritised(inner.divide.ofPool(next), names) },
 
     freshAt(state, i, isLenient) {
       let last = inner.freshAt(state, i, isLenient);
@@ -207,5 +208,5 @@ function prioritised<P extends InFlightPolicy>(inner: P, names: readonly string[
         names.map((name, level) => [name, state[at(i, level) + LEVEL_IN_FLIGHT]]),
       ),
     }),
-  } satisfies InFlightPolicy as P;
+  } satisfies InFlightPolicy as P);
 }

@@ -186,7 +186,7 @@ describe('quota', () => {
         for (let minute = 0; minute < 10; minute++) {
           let taken = 0;
           for (let rank = 0; rank < size; rank++) {
-            const member = whole.divided?.({ size, rank, since: -Infinity }, 0) as Policy;
+            const member = whole.divide?.ofPool?.({ size, rank, since: -Infinity }, 0) as Policy;
             const state = new Float64Array(member.width);
             const now = minute * 60_000 + 5;
             member.init(state, 0, now);
@@ -201,7 +201,8 @@ describe('quota', () => {
   });
 
   test('quota: a member that has no part in this period is told the next one', () => {
-    const member = create({ limit: 1, per: 'minute' }).divided?.({ size: 2, rank: 0, since: 0 }, 0);
+    const { divide } = create({ limit: 1, per: 'minute' });
+    const member = divide?.ofPool?.({ size: 2, rank: 0, since: 0 }, 0);
     const decisions = [0, 1].map((minute) => {
       const state = new Float64Array(3);
       member?.init(state, 0, minute * 60_000);
@@ -212,9 +213,9 @@ describe('quota', () => {
   });
 
   test('quota: periods above an hour are not divided', () => {
-    expect(create({ limit: 10, per: 'hour' }).divided).toBeDefined();
-    expect(create({ limit: 10, per: '61m' }).divided).toBeUndefined();
-    expect(create({ limit: 10, per: 'month' }).divided).toBeUndefined();
+    expect(create({ limit: 10, per: 'hour' }).divide).toBeDefined();
+    expect(create({ limit: 10, per: '61m' }).divide).toBeUndefined();
+    expect(create({ limit: 10, per: 'month' }).divide).toBeUndefined();
   });
 
   const invalid: readonly (readonly [Record<string, unknown>, string])[] = [

@@ -29,12 +29,14 @@ import {
   COUNTS_ONLY,
   type Policy,
   type PoolPosition,
+  type RuleSpec,
   type State,
   simulatedQueue,
   timeToOpen,
   UNDIVIDED,
 } from './policy.ts';
 import { type QUOTA_PERIODS, readPeriod, type WEEKDAYS } from './quota-period.ts';
+import { asRule } from './rules.ts';
 import type { TimeZone } from './time-zone.ts';
 
 /** Quota: a fixed window, aligned to the calendar. */
@@ -124,11 +126,11 @@ function quotaAt(terms: QuotaTerms, position: PoolPosition): Policy {
   const { months, length, origin, day } = period;
   const isDivisible = months === 0 && length <= MAX_DIVIDED_MS;
 
-  const policy: Policy = {
+  const spec: RuleSpec = { kind, params: [limit, calendarId, months, length, origin, day], zone };
+  const policy: Policy = asRule(spec, {
     kind,
     width: WIDTH,
     traits: { ...COUNTS_ONLY, refillMs: isDivisible ? length : undefined },
-    specs: [{ kind, params: [limit, calendarId, months, length, origin, day], zone }],
     queue: simulatedQueue(() => policy),
 
     init(state, i, now, freshAt = now) {
@@ -173,19 +175,24 @@ function quotaAt(terms: QuotaTerms, position: PoolPosition): Policy {
     },
 
     /** What was used stays used, to the end of the period in the new calendar. */
-    converterFrom: () => (state, i, source, j, at) => {
+    convertFrom: () => (state, i, source, j, at) => {
       for (let n = 0; n < WIDTH; n++) state[i + n] = source[j + n];
       if (at < state[i + END]) open(state, i, at);
     },
 
-    /** The calendar stays. What was used in a later period was used before now: it counts to the end of the present one. */
-    setBack(state, i, _byMs, now) {
-      if (state[i + CALENDAR] === calendarId) state[i + END] = Math.min(state[i + END], endAt(now));
+    chain: {
+      /** The calendar stays. What was used in a later period was used before now: it counts to the end of the present one. */
+      setBack(state, i, _byMs, now) {
+        if (state[i + CALENDAR] === calendarId)
+          state[i + END] = Math.min(state[i + END], endAt(now));
+      },
     },
 
     ...(isDivisible && {
-      divided: (next: PoolPosition) => quotaAt(terms, next),
-      ratePerSecond: () => (limit * 1000) / length / size,
+      divide: {
+        ofPool: (next: PoolPosition) => quotaAt(terms, next),
+        ratePerSecond: () => (limit * 1000) / length / size,
+      },
     }),
 
     freshAt: (state, i) => finiteEnd(state, i),
@@ -203,7 +210,7 @@ function quotaAt(terms: QuotaTerms, position: PoolPosition): Policy {
       const status = { kind, quota: partAt(endsAt), windowMs: end - start, remaining, freshInMs };
       return [{ ...status, ...timeToOpen(policy, state, i, now) }];
     },
-  };
+  });
   return policy;
 }
 

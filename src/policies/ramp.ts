@@ -30,10 +30,12 @@ import {
   COUNTS_ONLY,
   type Policy,
   type PoolPosition,
+  type RuleSpec,
   type State,
   simulatedQueue,
   timeToOpen,
 } from './policy.ts';
+import { asRule } from './rules.ts';
 
 export const RAMP_MODES = ['scheduled', 'relaxed', 'only-if-used', 'go-back-n'] as const;
 /** What makes the level of a ramp grow. */
@@ -147,10 +149,9 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
   const growth = [min, max, slope, slopeDown];
   const params = [...growth, RAMP_MODES.indexOf(mode), threshold, coolDownSeconds];
   if (options.resumeFor !== undefined) params.push(resumeForSeconds);
-  const specs = [{ kind, params }] as const;
   const scratch = new Float64Array(WIDTH);
 
-  const divided = (position?: PoolPosition): Policy => {
+  const rampAt = (position?: PoolPosition): Policy => {
     /** Advances the state to the second of `now`; a second begins once. */
     const advance = (state: State, i: number, now: Millis): void => {
       if (position) resize(state, i, position);
@@ -170,13 +171,11 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
     /** A new key would not know its pool size, so a key that was given one is kept. */
     const mustKeepSize = (state: State, i: number): boolean => !position && isMember(state, i);
 
-    const policy: Policy = {
+    const spec: RuleSpec = { kind, params };
+    const policy: Policy = asRule(spec, {
       kind,
       width: WIDTH,
       traits: COUNTS_ONLY,
-      isPerSecond: true,
-      ...(options.resumeFor !== undefined && { resumeForMs }),
-      specs,
 
       init(state, i, now, freshAt = now) {
         begin(state, i, min);
@@ -197,8 +196,6 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
         state[i + REMAINING] = Math.max(0, state[i + REMAINING] - cost * unitCost(state, i));
         return allow(remainingOf(state, i));
       },
-
-      advance,
 
       available(state, i, now) {
         advance(state, i, now);
@@ -233,7 +230,7 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
       },
 
       /** The level is kept within the new bounds; what was taken in this second stays taken. */
-      converterFrom: () => (state, i, source, j) => {
+      convertFrom: () => (state, i, source, j) => {
         for (let n = 0; n < WIDTH; n++) state[i + n] = source[j + n];
         const granted = grantedOf(state, i) - state[i + REMAINING];
         state[i + TOKENS] = clamp(state[i + TOKENS]);
@@ -241,16 +238,21 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
           state[i + REMAINING] = Math.max(0, grantedOf(state, i) - granted);
       },
 
-      /** By whole seconds, rounded down: the second of the last call may be the next one. */
-      setBack(state, i, byMs) {
-        state[i + SECOND] -= Math.floor(byMs / 1000);
+      chain: {
+        advance,
+        /** By whole seconds, rounded down: the second of the last call may be the next one. */
+        setBack(state, i, byMs) {
+          state[i + SECOND] -= Math.floor(byMs / 1000);
+        },
       },
 
-      divided,
+      divide: {
+        ofPool: rampAt,
+        ratePerSecond: (state, i, now) =>
+          wholeTokens(stateAt(state, i, now)[TOKENS]) / scratch[POOL_SIZE],
+        ...(options.resumeFor !== undefined && { resumeForMs }),
+      },
       queue: simulatedQueue(() => policy),
-
-      ratePerSecond: (state, i, now) =>
-        wholeTokens(stateAt(state, i, now)[TOKENS]) / scratch[POOL_SIZE],
 
       // A level above `min` is kept for `resumeFor`. A level of `min` is a new one as soon as its second is
       // over, unless the clock alone would have raised it meanwhile.
@@ -279,10 +281,10 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
         const freshInMs = Math.ceil((state[i + SECOND] + 1) * 1000 - now);
         return [{ kind, ...terms, remaining, freshInMs, ...timeToOpen(policy, state, i, now) }];
       },
-    };
+    });
     return policy;
   };
-  return divided();
+  return rampAt();
 }
 
 /** Begins a key at a level, before its first second. */

@@ -27,10 +27,12 @@ import {
   COUNTS_ONLY,
   type Policy,
   type PoolPosition,
+  type RuleSpec,
   type State,
   timeToOpen,
   UNDIVIDED,
 } from './policy.ts';
+import { asRule } from './rules.ts';
 
 /** Minimum interval between calls. */
 export interface SpacingOptions {
@@ -88,7 +90,8 @@ function spacingAt(terms: SpacingTerms, { size }: PoolPosition): Policy {
     return isOpen(nextAt, now + ms) ? ms : ms + 1;
   };
 
-  const policy: Policy = {
+  const spec: RuleSpec = { kind, params: [intervalMs, reserve, expireMs] };
+  const policy: Policy = asRule(spec, {
     kind,
     width: 1,
     traits: {
@@ -99,7 +102,6 @@ function spacingAt(terms: SpacingTerms, { size }: PoolPosition): Policy {
       refillMs: intervalMs,
       instants: [0],
     },
-    specs: [{ kind, params: [intervalMs, reserve, expireMs] }],
 
     init(state, i, now, freshAt = now) {
       state[i] = freshAt > now ? subtractRoundingDown(freshAt, everyMs) : NEVER_GRANTED;
@@ -121,8 +123,10 @@ function spacingAt(terms: SpacingTerms, { size }: PoolPosition): Policy {
       return deny(retryAfter(nextAt, now));
     },
 
-    deferTo(state, i, _cost, dueAt) {
-      state[i] = Math.max(state[i], dueAt);
+    chain: {
+      deferTo(state, i, _cost, dueAt) {
+        state[i] = Math.max(state[i], dueAt);
+      },
     },
 
     available: (state, i, now) => (now >= nextAtOf(state, i) ? 1 : 0),
@@ -145,15 +149,16 @@ function spacingAt(terms: SpacingTerms, { size }: PoolPosition): Policy {
       return true;
     },
 
-    terms,
     /** The last permit keeps its instant: the next one is due the new interval after it. */
-    converterFrom: () => (state, i, source, j) => {
+    convertFrom: () => (state, i, source, j) => {
       state[i] = source[j];
     },
 
-    /** Divides the rate: a division alone cannot keep calls of several processes apart. */
-    divided: (position) => spacingAt(terms, position),
-    ratePerSecond: () => 1000 / everyMs,
+    divide: {
+      /** Divides the rate: a division alone cannot keep calls of several processes apart. */
+      ofPool: (position) => spacingAt(terms, position),
+      ratePerSecond: () => 1000 / everyMs,
+    },
     queue: {
       minIntervalMs: intervalMs,
       drainMs: (units) => units * everyMs,
@@ -174,6 +179,6 @@ function spacingAt(terms: SpacingTerms, { size }: PoolPosition): Policy {
       const terms = { quota: 1, windowMs: everyMs };
       return [{ kind, ...terms, remaining, freshInMs, ...timeToOpen(policy, state, i, now) }];
     },
-  };
+  });
   return policy;
 }

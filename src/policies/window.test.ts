@@ -6,7 +6,7 @@ import { seededRandom } from '../core/random.ts';
 import { limiter } from '../limiter/limiter.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { lendUpTo, takeUpTo } from './policy.ts';
-import { window, windowOfGroup } from './window.ts';
+import { window } from './window.ts';
 
 const TEN = { window: { limit: 10, per: '1m', steps: 6 } } as const;
 
@@ -304,7 +304,7 @@ describe('window', () => {
     for (let seed = 1; seed <= 400; seed++) {
       const draw = seededRandom(seed);
       const whole = window({ limit: 2 * part, per: perMs, steps: 1 + Math.floor(draw() * 8) });
-      const policy = windowOfGroup(whole, part, deadlineMs);
+      const policy = whole.divide?.ofGroup?.(0.5, deadlineMs).policy ?? whole;
       const states = [new Float64Array(policy.width), new Float64Array(policy.width)];
       for (const state of states) policy.init(state, 0, 0);
       const log: LoggedCall[] = [];
@@ -313,7 +313,7 @@ describe('window', () => {
         for (const loan of inTransit.filter(({ at }) => at <= now)) {
           inTransit.splice(inTransit.indexOf(loan), 1);
           if (now - loan.at <= deadlineMs / 2)
-            policy.credit?.(states[loan.to], 0, loan.units, part, now);
+            policy.divide?.credit?.(states[loan.to], 0, loan.units, part, now);
         }
         const who = draw() < 0.5 ? 0 : 1;
         if (draw() < 0.4) {

@@ -25,16 +25,19 @@
 import type { Millis } from '../core/clock.ts';
 import { allow, deny, NEVER } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
-import { OptionReader } from '../core/options.ts';
+import { MAX_AMOUNT, OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
 import {
   COUNTS_ONLY,
+  type GroupPart,
   type Policy,
   type PoolPosition,
+  type RuleSpec,
   type State,
   simulatedQueue,
   timeToOpen,
 } from './policy.ts';
+import { asRule } from './rules.ts';
 
 /** Sliding window: at most so many calls in any period. */
 export interface WindowOptions {
@@ -57,8 +60,11 @@ const MAX_DIVIDED_MS: Millis = 3_600_000;
 /** Steps are numbered from the origin of time: shorter ones would exceed the whole numbers. */
 const MIN_STEP_MS: Millis = 1;
 
+/** Predicted hits were counted no longer ago than this, but for a small part. */
+const LOWERED_WITHIN_MS: Millis = 400;
+
 /** The numbers of a sliding window. */
-export interface WindowTerms {
+interface WindowTerms {
   readonly limit: number;
   readonly perMs: Millis;
   readonly steps: number;
@@ -84,11 +90,11 @@ export function window(options: WindowOptions, path = 'window'): Policy {
   reader.finish();
 
   const steps = Math.min(maxSteps, Math.floor(perMs / MIN_STEP_MS));
-  const whole = { part: limit, least: limit, until: -Infinity };
-  return windowAt({ limit, perMs, steps, stepMs: perMs / steps }, whole);
+  return windowAt({ limit, perMs, steps, stepMs: perMs / steps }, wholeOf(limit));
 }
 
-function windowAt(terms: WindowTerms, { part, least, until }: WindowPart): Policy {
+/** `lendMs`: of a group's part, which lends. */
+function windowAt(terms: WindowTerms, { part, least, until }: WindowPart, lendMs?: Millis): Policy {
   const { limit, perMs, steps, stepMs } = terms;
   const ring = steps + 1; // the oldest step is only partly in the window and counts in full
   /** The step of an instant. The rounded quotient can miss a step that begins exactly there: then it is the next. */
@@ -129,6 +135,9 @@ function windowAt(terms: WindowTerms, { part, least, until }: WindowPart): Polic
     return mostAt(now) - countOf(scratch, 0);
   };
 
+  const countAt = (state: State, i: number, now: Millis): number =>
+    limit - remainingAt(state, i, now);
+
   /** Whole milliseconds until `cost` fits: until enough of the oldest steps have left the window. */
   const retryAfter = (state: State, i: number, cost: number, now: Millis): Millis => {
     const newest = state[i + LAST_STEP];
@@ -152,20 +161,21 @@ function windowAt(terms: WindowTerms, { part, least, until }: WindowPart): Polic
     }
   };
 
-  const divided = (next: PoolPosition, now: Millis): Policy => {
+  const ofPool = (next: PoolPosition, now: Millis): Policy => {
     const most = mostAt(now);
     const nextPart = partOf(limit, next);
     const held =
       nextPart > most ? { least: most, until: now + perMs + stepMs } : { least: nextPart, until };
-    return windowAt(terms, { part: nextPart, ...held });
+    return windowAt(terms, { part: nextPart, ...held }, lendMs);
   };
 
   const kind = 'window';
-  const policy: Policy = {
+  const params = [limit, steps, stepMs];
+  const spec: RuleSpec = { kind, params: lendMs === undefined ? params : [...params, lendMs] };
+  const policy: Policy = asRule(spec, {
     kind,
     width: COUNTS + ring,
     traits: { ...COUNTS_ONLY, refillMs: perMs + stepMs },
-    specs: [{ kind, params: [limit, steps, stepMs] }],
     queue: simulatedQueue(() => policy),
 
     init(state, i, now, freshAt = now) {
@@ -188,18 +198,31 @@ function windowAt(terms: WindowTerms, { part, least, until }: WindowPart): Polic
       return allow(remaining);
     },
 
-    /** Counts the cost at `dueAt`. Steps that leave before then still count until then: they move to the oldest step. */
-    deferTo(state, i, cost, dueAt) {
-      const [checked, due] = [state[i + LAST_STEP], stepAt(dueAt)];
-      if (due <= checked) return;
-      state[i + indexOf(checked)] -= cost;
-      let carried = 0;
-      for (let step = checked - steps; step <= Math.min(checked, due - ring); step++) {
-        carried += state[i + indexOf(step)];
-      }
-      advance(state, i, dueAt);
-      state[i + indexOf(due - steps)] += carried;
-      state[i + indexOf(due)] += cost;
+    chain: {
+      /** Counts the cost at `dueAt`. Steps that leave before then still count until then: they move to the oldest step. */
+      deferTo(state, i, cost, dueAt) {
+        const [checked, due] = [state[i + LAST_STEP], stepAt(dueAt)];
+        if (due <= checked) return;
+        state[i + indexOf(checked)] -= cost;
+        let carried = 0;
+        for (let step = checked - steps; step <= Math.min(checked, due - ring); step++) {
+          carried += state[i + indexOf(step)];
+        }
+        advance(state, i, dueAt);
+        state[i + indexOf(due - steps)] += carried;
+        state[i + indexOf(due)] += cost;
+      },
+
+      /** By whole steps, rounded down: a call counts up to one step longer. */
+      setBack(state, i, byMs) {
+        const back = Math.floor(byMs / stepMs);
+        const newest = state[i + LAST_STEP];
+        if (Number.isNaN(newest)) return;
+        for (let n = 0; n < scratch.length; n++) scratch[n] = state[i + n];
+        state[i + LAST_STEP] = newest - back;
+        for (let step = newest - steps; step <= newest; step++)
+          state[i + indexOf(step - back)] = scratch[indexOf(step)];
+      },
     },
 
     available: (state, i, now) => Math.max(0, Math.floor(remainingAt(state, i, now))),
@@ -225,24 +248,50 @@ function windowAt(terms: WindowTerms, { part, least, until }: WindowPart): Polic
       return true;
     },
 
-    credit(state, i, units, upTo, now) {
-      const step = advance(state, i, now);
-      const added = Math.min(units, upTo - (mostAt(now) - countOf(state, i)));
-      if (added > 0 && step === stepAt(now)) state[i + indexOf(step)] -= added;
+    share: {
+      figureCount: 1,
+      isAdditive: true,
+      capacity: limit,
+      level: (state, i, now) => Math.max(0, countAt(state, i, now)),
+      /** The part of the limit that counts, as a part of the window; the receiver counts it from now on. */
+      figures: (state, i, now) => [(countAt(state, i, now) * perMs) / limit],
+      raise(state, i, [peerMs], hits, now) {
+        const count = Math.min((peerMs * limit) / perMs + hits, MAX_AMOUNT);
+        const missing = count - countAt(state, i, now);
+        if (missing > 0) policy.update(state, i, { hits: missing }, now);
+      },
+      /** Steps may have begun since they were counted. Taken from the oldest, units never count for too short a time. */
+      lower(state, i, units, now) {
+        const least = countAt(state, i, now) - units;
+        for (let agoMs = LOWERED_WITHIN_MS; agoMs > -stepMs; agoMs -= stepMs) {
+          const used = least - countAt(state, i, now);
+          if (used >= 0) return;
+          const dueAt = now - Math.max(0, agoMs);
+          policy.settle(state, i, { outcome: 'ok', cost: 0, used, dueAt }, now);
+        }
+      },
     },
 
-    ...(perMs <= MAX_DIVIDED_MS && { divided }),
-    ratePerSecond: () => (part / perMs) * 1000,
+    divide: {
+      ...(perMs <= MAX_DIVIDED_MS && { ofPool }),
+      ofGroup: (fraction, deadlineMs) => ofGroup(terms, fraction, deadlineMs),
+      lendMs,
+      credit(state, i, units, upTo, now) {
+        const step = advance(state, i, now);
+        const added = Math.min(units, upTo - (mostAt(now) - countOf(state, i)));
+        if (added > 0 && step === stepAt(now)) state[i + indexOf(step)] -= added;
+      },
+      ratePerSecond: () => (part / perMs) * 1000,
+    },
 
-    terms,
     /** A step counts in the last new step that it overlaps, so that no call is forgotten too early. */
-    converterFrom(from) {
-      const old = from.terms as WindowTerms;
-      const oldRing = old.steps + 1;
+    convertFrom(from) {
+      const [, oldSteps, oldStepMs] = from.rules[0].spec?.params ?? [];
+      const oldRing = oldSteps + 1;
       const newStepOf = (step: number, at: Millis): number => {
-        if (old.stepMs === stepMs) return step;
-        const last = Math.ceil(((step + 1) * old.stepMs) / stepMs) - 1;
-        return step * old.stepMs <= at ? Math.min(last, stepAt(at)) : last;
+        if (oldStepMs === stepMs) return step;
+        const last = Math.ceil(((step + 1) * oldStepMs) / stepMs) - 1;
+        return step * oldStepMs <= at ? Math.min(last, stepAt(at)) : last;
       };
       return (state, i, source, j, at) => {
         const oldNewest = source[j + LAST_STEP];
@@ -250,23 +299,12 @@ function windowAt(terms: WindowTerms, { part, least, until }: WindowPart): Polic
         state.fill(0, i, i + COUNTS + ring);
         state[i + LAST_STEP] = newest;
         if (Number.isNaN(oldNewest)) return;
-        for (let step = oldNewest - old.steps; step <= oldNewest; step++) {
+        for (let step = oldNewest - oldSteps; step <= oldNewest; step++) {
           const to = newStepOf(step, at);
           const count = source[j + COUNTS + (((step % oldRing) + oldRing) % oldRing)];
           if (to >= newest - steps) state[i + indexOf(to)] += Math.max(0, count);
         }
       };
-    },
-
-    /** By whole steps, rounded down: a call counts up to one step longer. */
-    setBack(state, i, byMs) {
-      const back = Math.floor(byMs / stepMs);
-      const newest = state[i + LAST_STEP];
-      if (Number.isNaN(newest)) return;
-      for (let n = 0; n < scratch.length; n++) scratch[n] = state[i + n];
-      state[i + LAST_STEP] = newest - back;
-      for (let step = newest - steps; step <= newest; step++)
-        state[i + indexOf(step - back)] = scratch[indexOf(step)];
     },
 
     freshAt: (state, i) => lastLeavesAt(state, i),
@@ -288,7 +326,7 @@ function windowAt(terms: WindowTerms, { part, least, until }: WindowPart): Polic
         },
       ];
     },
-  };
+  });
 
   /** When the last call leaves the window. */
   const lastLeavesAt = (state: State, i: number): Millis => {
@@ -305,11 +343,15 @@ function windowAt(terms: WindowTerms, { part, least, until }: WindowPart): Polic
 const partOf = (limit: number, { size, rank }: PoolPosition): number =>
   Math.floor(limit / size) + (rank >= 0 && rank < limit % size ? 1 : 0);
 
-/** A group's part of a window, which lends. A loan arrives within `deadlineMs`, and is used within a step. */
-export function windowOfGroup(whole: Policy, limit: number, deadlineMs: Millis): Policy {
-  const { perMs, steps, stepMs } = whole.terms as WindowTerms;
-  const policy = window({ limit, per: perMs, steps });
-  const lendMs = deadlineMs + stepMs;
-  const specs = [{ kind: 'window', params: [limit, steps, stepMs, lendMs] }] as const;
-  return { ...policy, specs, lendMs };
+const wholeOf = (limit: number): WindowPart => ({ part: limit, least: limit, until: -Infinity });
+
+/** Floating-point error tolerated in a whole part. */
+const EPSILON = 1e-9;
+
+/** A loan arrives within `deadlineMs`, and is used within a step. */
+function ofGroup(terms: WindowTerms, fraction: number, deadlineMs: Millis): GroupPart {
+  const limit = Math.floor(terms.limit * fraction + EPSILON);
+  const policy = windowAt({ ...terms, limit }, wholeOf(limit), deadlineMs + terms.stepMs);
+  const units = { units: limit, wholeUnits: terms.limit, option: 'window.limit' };
+  return { policy, ...units, perMs: limit / terms.perMs };
 }

@@ -85,8 +85,8 @@ export function tightestRule(rules: readonly NamedRuleStatus[]): NamedRuleStatus
  */
 const MAX_ADVERTISED_QUOTA = 1_000_000;
 
-const hasAdvertisableQuota = ({ isCapacity, kind, quota }: NamedRuleStatus): boolean =>
-  !(isCapacity || kind === 'lockout') || quota < MAX_ADVERTISED_QUOTA;
+const hasAdvertisableQuota = ({ isCapacity, quota }: NamedRuleStatus): boolean =>
+  isCapacity ? quota < MAX_ADVERTISED_QUOTA : quota !== Number.MAX_SAFE_INTEGER;
 
 /** A policy as it was last serialised. */
 interface CachedPolicy extends Pick<NamedRuleStatus, 'name' | 'quota'> {

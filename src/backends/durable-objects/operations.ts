@@ -166,7 +166,7 @@ class KeyOperations {
   /** Checks a waiting call: it continues to wait if denied, so its denial does not count as a refusal. */
   #checkWaiting(cost: number, leaseId?: string): CheckReply {
     const { state } = this.#record;
-    const before = this.#policy.recordRefusal ? state.slice() : state;
+    const before = this.#policy.chain?.recordRefusal ? state.slice() : state;
     const reply = this.#check(cost, false, leaseId);
     if (reply.decision.verdict === 'deny') state.set(before);
     return reply;

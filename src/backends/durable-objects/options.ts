@@ -17,6 +17,7 @@ import { ConfigError } from '../../core/errors.ts';
 import { isFunction, OptionReader } from '../../core/options.ts';
 import { limitOf } from '../../policies/limit.ts';
 import type { Policy } from '../../policies/policy.ts';
+import { hasInterval } from '../../policies/rules.ts';
 import type { RemoteBackendFactory } from '../remote-backend.ts';
 import { DurableObjectBackend } from './backend.ts';
 import type { ObjectNamespace } from './platform.ts';
@@ -84,8 +85,7 @@ export function durableObjects(
         const expected = 'deny or allow for a limit on calls in flight';
         throw new ConfigError(fields.pathOf('onUnavailable'), expected, given);
       }
-      const isStrict =
-        policy.traits.needsOutcome || policy.specs?.some(({ kind }) => kind === 'spacing') === true;
+      const isStrict = policy.traits.needsOutcome || hasInterval(policy);
       const onUnavailable = given ?? (isStrict ? 'deny' : 'local');
       const chosen = { namespace, deadlineMs, onUnavailable, processes, shards };
       const rest = { leaseMs, writeDelayMs, locationHint, waitUntil };

@@ -16,7 +16,7 @@
 import type { Millis } from '../../core/clock.ts';
 import type { Decision } from '../../core/decision.ts';
 import { converterBetween, type Policy, type State } from '../../policies/policy.ts';
-import { stateKindOf } from '../remote-limit.ts';
+import { layoutOf } from '../../policies/rules.ts';
 
 /** The most calls in flight of one key: all of them are one value in storage. */
 export const MAX_LEASES = 1000;
@@ -86,7 +86,7 @@ export const newKey = (): StoredKey => ({
   deletableAt: -Infinity,
 });
 
-const shapeOf = (policy: Policy): string => `${policy.kind} ${stateKindOf(policy)}`;
+const shapeOf = (policy: Policy): string => `${policy.kind} ${layoutOf(policy)}`;
 
 /** Returns the record of the sender's rule: converted if necessary, without expired leases. */
 export function recordFor(

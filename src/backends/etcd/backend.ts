@@ -17,6 +17,7 @@ import {
   type Settlement,
   type State,
 } from '../../policies/policy.ts';
+import { layoutOf, specsOf } from '../../policies/rules.ts';
 import { everyMsOf, lookaheadMs } from '../lookahead.ts';
 import {
   type BatchDecision,
@@ -25,7 +26,7 @@ import {
   type RemoteDecision,
   toBatchDecision,
 } from '../remote-backend.ts';
-import { limitIdOf, randomId, stateKindOf } from '../remote-limit.ts';
+import { limitIdOf, randomId } from '../remote-limit.ts';
 import { RttEstimator } from '../rtt-estimator.ts';
 import { CasRegister, type RegisterContext, type RegisterUpdate } from './cas-register.ts';
 import { ClockOffsets } from './clock-offsets.ts';
@@ -82,7 +83,7 @@ export class EtcdBackend implements RemoteBackend {
     this.#policy = policy;
     this.#rule = new DelayedRule(policy, options.startToleranceOf(policy));
     const limitId = encodeURIComponent(limitIdOf(context, policy));
-    this.#prefixOf = (of) => `${options.prefix}${limitId}/${stateKindOf(of)}/`;
+    this.#prefixOf = (of) => `${options.prefix}${limitId}/${layoutOf(of)}/`;
     this.#keyPrefix = this.#prefixOf(policy);
     this.#everyMs = everyMsOf(policy);
     this.#operations = new Operations({
@@ -156,11 +157,12 @@ export class EtcdBackend implements RemoteBackend {
 
   async takeSurplus(key: string, most: number, leave: number): Promise<number> {
     const { policy } = this.#rule;
+    const { lendMs } = policy.divide ?? {};
     const timed = await this.#submit(key, (state, moment) => {
       const surplus = policy.available(state, 0, moment.now) - leave;
       const taken = this.#rule.takeUpTo(state, Math.min(most, Math.floor(surplus)), moment);
-      if (taken.verdict === 'grant' && policy.lendMs)
-        policy.deferTo?.(state, 0, taken.remaining, moment.now + moment.maxDelayMs + policy.lendMs);
+      if (taken.verdict === 'grant' && lendMs)
+        policy.chain?.deferTo?.(state, 0, taken.remaining, moment.now + moment.maxDelayMs + lendMs);
       return taken;
     });
     return timed?.verdict === 'grant' ? timed.remaining : 0;
@@ -169,7 +171,8 @@ export class EtcdBackend implements RemoteBackend {
   /** Adds tokens; they are lost if the credit cannot be written. */
   async credit(key: string, tokens: number, upTo: number): Promise<void> {
     const { policy } = this.#rule;
-    const apply: Apply<void> = (state, { now }) => policy.credit?.(state, 0, tokens, upTo, now);
+    const apply: Apply<void> = (state, { now }) =>
+      policy.divide?.credit?.(state, 0, tokens, upTo, now);
     await this.#submit(key, apply, true);
   }
 
@@ -202,7 +205,7 @@ export class EtcdBackend implements RemoteBackend {
     return async () => {
       if (!this.isAvailable) throw new UnavailableError('etcd');
       const [from, to] = [this.#context, { ...this.#context, policy: rule.policy }];
-      const change = JSON.stringify([this.#policy.specs, policy.specs]);
+      const change = JSON.stringify([specsOf(this.#policy), specsOf(policy)]);
       const [prefix, newPrefix] = [this.#keyPrefix, this.#prefixOf(policy)];
       await convertKeys({ from, to, prefix, newPrefix, convert, change });
       this.#policy = policy;

@@ -23,6 +23,7 @@
 import type { Millis } from '../../core/clock.ts';
 import type { Decision } from '../../core/decision.ts';
 import type { Policy, Settlement, State } from '../../policies/policy.ts';
+import { isJoint } from '../../policies/rules.ts';
 import { everyMsOf } from '../lookahead.ts';
 import { registerRule } from './register-rule.ts';
 
@@ -59,7 +60,7 @@ export class DelayedRule {
 
   constructor(policy: Policy, startToleranceMs: Millis) {
     this.policy = registerRule(policy, startToleranceMs);
-    this.#everyMs = policy.kind === 'spacing' ? everyMsOf(this.policy) : 0;
+    this.#everyMs = isJoint(policy) ? 0 : everyMsOf(this.policy);
     this.#isStrict = isStrict(policy);
     this.#startToleranceMs = startToleranceMs;
   }
@@ -85,14 +86,14 @@ export class DelayedRule {
   /** Applies a refused call: it may start a new second of a ramp, and a lock-out may count it. */
   #noteRefusal(state: State, cost: number, now: Millis, refusal: Refusal): Refusal {
     if (cost === 0) return refusal;
-    if (this.policy.recordRefusal) return this.policy.check(state, 0, cost, now) as Refusal;
-    this.policy.advance?.(state, 0, now);
+    if (this.policy.chain?.recordRefusal) return this.policy.check(state, 0, cost, now) as Refusal;
+    this.policy.chain?.advance?.(state, 0, now);
     return refusal;
   }
 
   /** `check` without reservations for a waiting call, which is not refused yet. */
   checkWaiting(state: State, cost: number, moment: DecisionTime): TimedDecision {
-    if (!this.policy.recordRefusal) return this.check(state, cost, moment, false);
+    if (!this.policy.chain?.recordRefusal) return this.check(state, cost, moment, false);
     const after = state.slice();
     const decision = this.check(after, cost, moment, false);
     if (decision.verdict === 'grant') state.set(after);
@@ -120,7 +121,7 @@ export class DelayedRule {
   takeUpTo(state: State, most: number, moment: DecisionTime): TimedDecision {
     const cost = Math.min(most, this.policy.available(state, 0, moment.now));
     if (cost <= 0) {
-      this.policy.advance?.(state, 0, moment.now);
+      this.policy.chain?.advance?.(state, 0, moment.now);
       return refuse(0);
     }
     const decision = this.check(state, cost, moment, false);
@@ -145,7 +146,7 @@ export class DelayedRule {
       this.policy.check(state, 0, cost, now);
       if (!this.#isStrict) return grantWithoutExpiry(remaining, now);
       const usableUntil = now + maxDelayMs + this.#startToleranceMs;
-      this.policy.deferTo?.(state, 0, cost, usableUntil);
+      this.policy.chain?.deferTo?.(state, 0, cost, usableUntil);
       const refusalIfLate = refuse(Math.ceil(this.#startToleranceMs));
       return { verdict: 'grant', remaining, dueAt: now, usableUntil, refusalIfLate };
     }
@@ -158,10 +159,8 @@ export class DelayedRule {
   }
 }
 
-const STRICT_KINDS = ['spacing', 'window'];
-
-const isStrict = ({ specs = [] }: Policy): boolean =>
-  specs.some(({ kind }) => STRICT_KINDS.includes(kind));
+const isStrict = ({ rules }: Policy): boolean =>
+  rules.some(({ policy: { chain } }) => chain?.deferTo !== undefined);
 
 const refuse = (retryAfterMs: Millis): Refusal => ({ verdict: 'deny', retryAfterMs });
 

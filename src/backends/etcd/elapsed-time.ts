@@ -12,13 +12,16 @@
 
 import type { Millis } from '../../core/clock.ts';
 import { COUNTS_ONLY, type KeyConverter, type Policy, type State } from '../../policies/policy.ts';
+import { asRule } from '../../policies/rules.ts';
 
+type OnOwnClock = Policy & { readonly inner: Policy };
 /** How long a state that never becomes removable is kept after its last write, such as a level of a ramp. */
 const IDLE_TTL_MS: Millis = 86_400_000;
 
-/** Runs `inner` on its own clock; `status` overrides fields in the status of the rule. */
-export function onElapsedTime(inner: Policy, status: { readonly windowMs?: Millis } = {}): Policy {
-  const { kind, width, specs = [], traits, lendMs } = inner;
+/** Runs `inner` on its own clock; `spec` and the `windowMs` of its status are those of the rule as it was written. */
+export function onElapsedTime(inner: Policy, spec = inner.rules[0].spec, windowMs?: Millis) {
+  const { kind, width, traits } = inner;
+  const { advance, deferTo, lendMs, credit } = { ...inner.chain, ...inner.divide };
   const TIME = width; // 0: not written yet
   const WRITTEN_AT = width + 1;
 
@@ -38,12 +41,11 @@ export function onElapsedTime(inner: Policy, status: { readonly windowMs?: Milli
   /** A copy for reading: a rule may advance its state to another second. */
   const copyOf = (state: State, i: number): State => state.slice(i, i + width);
 
-  return {
+  return asRule<OnOwnClock>(spec, {
+    inner,
     kind,
     width: width + 2,
     traits: { ...COUNTS_ONLY, refillMs: traits.refillMs, instants: [WRITTEN_AT] },
-    specs,
-    ...(lendMs !== undefined && { lendMs }),
 
     init(state, i, now) {
       inner.init(state, i, 0);
@@ -55,21 +57,18 @@ export function onElapsedTime(inner: Policy, status: { readonly windowMs?: Milli
     check: (state, i, cost, now) =>
       inner.check(state, i, cost, cost > 0 ? moveTo(state, i, now) : timeAt(state, i, now)),
 
-    ...(inner.advance && {
-      /** Leaves a state without a later second unchanged, so that it need not be written. */
-      advance(state: State, i: number, now: Millis): void {
-        const before = copyOf(state, i);
-        inner.advance?.(state, i, timeAt(state, i, now));
-        const isNew = state[i + TIME] === 0;
-        if (isNew || before.some((number, n) => number !== state[i + n])) moveTo(state, i, now);
-      },
-    }),
-
-    ...(inner.deferTo && {
-      deferTo(state: State, i: number, cost: number, dueAt: Millis): void {
-        inner.deferTo?.(state, i, cost, timeAt(state, i, dueAt));
-      },
-    }),
+    chain: {
+      ...(advance && {
+        /** Leaves a state without a later second unchanged, so that it need not be written. */
+        advance(state: State, i: number, now: Millis): void {
+          const before = copyOf(state, i);
+          advance(state, i, timeAt(state, i, now));
+          const isNew = state[i + TIME] === 0;
+          if (isNew || before.some((number, n) => number !== state[i + n])) moveTo(state, i, now);
+        },
+      }),
+      deferTo: (state, i, cost, dueAt) => deferTo?.(state, i, cost, timeAt(state, i, dueAt)),
+    },
 
     available: (state, i, now) => inner.available(copyOf(state, i), 0, timeAt(state, i, now)),
 
@@ -80,14 +79,13 @@ export function onElapsedTime(inner: Policy, status: { readonly windowMs?: Milli
 
     update: (state, i, feedback, now) => inner.update(state, i, feedback, moveTo(state, i, now)),
 
-    terms: inner,
-    converterFrom: (from) => convertOnElapsedTime(from.terms as Policy, inner),
+    convertFrom: (from) => convertOnElapsedTime((from as OnOwnClock).inner, inner),
 
-    ...(inner.credit && {
-      credit(state: State, i: number, units: number, upTo: number, now: Millis): void {
-        inner.credit?.(state, i, units, upTo, moveTo(state, i, now));
-      },
-    }),
+    divide: {
+      lendMs,
+      credit: (state, i, units, upTo, now) =>
+        credit?.(state, i, units, upTo, moveTo(state, i, now)),
+    },
 
     freshAt(state, i, isLenient) {
       const at = localTimeOf(state, i, inner.freshAt(state, i, isLenient));
@@ -97,13 +95,13 @@ export function onElapsedTime(inner: Policy, status: { readonly windowMs?: Milli
     ruleStatuses: (state, i, now) =>
       inner
         .ruleStatuses(copyOf(state, i), 0, timeAt(state, i, now))
-        .map((one) => ({ ...one, ...status })),
-  };
+        .map((one) => (windowMs === undefined ? one : { ...one, windowMs })),
+  });
 }
 
 /** Converts on the rule's clock, which continues at any width of both states. */
 function convertOnElapsedTime(from: Policy, to: Policy): KeyConverter | undefined {
-  const convert = to.converterFrom?.(from);
+  const convert = to.convertFrom?.(from);
   if (!convert) return undefined;
   return (state, i, source, j, at) => {
     const time = source[j + from.width] + Math.max(0, at - source[j + from.width + 1]);

@@ -14,6 +14,7 @@ import type { Duration } from '../../core/duration.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { OptionReader } from '../../core/options.ts';
 import type { Policy } from '../../policies/policy.ts';
+import { isJoint, specsOf } from '../../policies/rules.ts';
 import type { RemoteBackendFactory } from '../remote-backend.ts';
 import { EtcdBackend } from './backend.ts';
 import { type EtcdConnectionOptions, readConnectionOptions } from './endpoints.ts';
@@ -71,9 +72,10 @@ const ALTERNATIVES: Readonly<Record<string, string>> = {
 };
 
 function requireShareable(policy: Policy): void {
-  const { kind, specs, traits } = policy;
-  if (specs?.some((spec) => spec.kind === 'concurrency')) {
-    if (specs.length === 1 && traits.concurrencyLimit !== undefined) return;
+  const { kind, traits } = policy;
+  const specs = specsOf(policy);
+  if (specs && traits.concurrencyLimit !== undefined) {
+    if (specs.length === 1) return;
     const expected =
       'alone when it counts calls in flight through etcd: combine limiters with all([...]) instead';
     throw new ConfigError('limit', expected, kind);
@@ -87,7 +89,7 @@ function requireShareable(policy: Policy): void {
     const expected = `made of ${kinds} when it is shared through etcd (${why})`;
     throw new ConfigError('limit', expected, refused);
   }
-  if (kind === 'all' && traits.canReserve) {
+  if (isJoint(policy) && traits.canReserve) {
     const expected =
       'a spacing without `reserve` within `all` when it is shared through etcd: use `acquire`, which waits';
     throw new ConfigError('limit', expected, kind);
@@ -102,11 +104,10 @@ const SHORT_MAX_MS: Millis = 50;
 const LONG_FRACTION = 0.005;
 
 /** A permit that arrives later is lost, so the tolerance is as long as its cost allows, up to the deadline. */
-function defaultStartToleranceMs({ specs = [] }: Policy, deadlineMs: Millis): Millis {
-  const intervals = specs.flatMap(({ kind, params: [first, steps, stepMs] }) => {
-    if (kind === 'window') return [(steps + 1) * stepMs];
-    return kind === 'spacing' ? [first] : [];
-  });
+function defaultStartToleranceMs({ rules }: Policy, deadlineMs: Millis): Millis {
+  const intervals = rules.flatMap(({ policy: { chain, traits } }) =>
+    chain?.deferTo ? (traits.refillMs ?? []) : [],
+  );
   const shortest = intervals.length > 0 ? Math.min(...intervals) : 0;
   const shortMs = Math.min(SHORT_MAX_MS, Math.max(SHORT_MIN_MS, shortest * SHORT_FRACTION));
   return Math.max(shortMs, Math.min(deadlineMs, shortest * LONG_FRACTION));

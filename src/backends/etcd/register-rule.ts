@@ -12,6 +12,7 @@ import type { Millis } from '../../core/clock.ts';
 import { CLOCK_DRIFT_RATE } from '../../core/clock-offset.ts';
 import { all } from '../../policies/all.ts';
 import type { Policy } from '../../policies/policy.ts';
+import { asRule, isJoint } from '../../policies/rules.ts';
 import { spacing } from '../../policies/spacing.ts';
 import { window } from '../../policies/window.ts';
 import { onElapsedTime } from './elapsed-time.ts';
@@ -25,41 +26,26 @@ const MAX_CLOCK_ERROR_MS: Millis = 60_000;
 /** Converts a policy; `startToleranceMs` is added to the interval of a spacing. */
 export function registerRule(policy: Policy, startToleranceMs: Millis): Policy {
   // Within `all`, a permit is deferred to the latest instant at which it may start, which includes the tolerance.
-  if (policy.rules) return all(policy.rules.map((one) => registerRule(one.policy, 0)));
-  switch (policy.kind) {
-    case 'spacing':
-      return widened(policy, startToleranceMs);
-    case 'window':
-      return windowOnElapsedTime(policy);
-    case 'ramp':
-      return onElapsedTime(policy);
-    case 'quota':
-      return onCalendar(policy);
-    default:
-      return policy;
-  }
+  if (isJoint(policy)) return all(policy.rules.map((one) => registerRule(one.policy, 0)));
+  return FORMS[policy.kind]?.(policy, startToleranceMs) ?? policy;
 }
 
-/** Kinds of rules that registers can hold. */
-export const REGISTER_KINDS = ['bucket', 'spacing', 'window', 'quota', 'ramp', 'lockout'];
-
-function widened({ specs = [] }: Policy, byMs: Millis): Policy {
-  const [everyMs, reserve, expireMs] = specs[0].params;
+function widened({ rules: [{ spec }] }: Policy, byMs: Millis): Policy {
+  const [everyMs, reserve, expireMs] = spec?.params ?? [];
   const expire = expireMs < Infinity ? { expire: expireMs } : {};
   return spacing({ every: everyMs * (1 + CLOCK_DRIFT_RATE) + byMs, reserve, ...expire });
 }
 
-function windowOnElapsedTime({ specs = [] }: Policy): Policy {
-  const [limit, steps, stepMs, lendMs] = specs[0].params;
+function windowOnElapsedTime({ rules: [{ spec }] }: Policy): Policy {
+  const [limit, steps, stepMs, lendMs] = spec?.params ?? [];
   const perMs = steps * stepMs;
   const inner = window({ limit, per: perMs * DRIFT_FACTOR, steps });
-  const lending = lendMs === undefined ? {} : { lendMs };
   const traits = { ...inner.traits, refillMs: perMs + stepMs };
-  return onElapsedTime({ ...inner, specs, traits, ...lending }, { windowMs: perMs });
+  return onElapsedTime({ ...inner, traits, divide: { ...inner.divide, lendMs } }, spec, perMs);
 }
 
 function onCalendar(policy: Policy): Policy {
-  return {
+  return asRule(policy.rules[0].spec, {
     ...policy,
     traits: { ...policy.traits, instants: [] },
     init(state, i, now, freshAt) {
@@ -68,5 +54,17 @@ function onCalendar(policy: Policy): Policy {
     },
     freshAt: (state, i, isLenient) =>
       policy.freshAt(state, i, isLenient) + (isLenient ? 0 : MAX_CLOCK_ERROR_MS),
-  };
+  });
 }
+
+const FORMS: Readonly<Record<string, (policy: Policy, startToleranceMs: Millis) => Policy>> = {
+  bucket: (policy) => policy,
+  spacing: widened,
+  window: windowOnElapsedTime,
+  quota: onCalendar,
+  ramp: (policy) => onElapsedTime(policy),
+  lockout: (policy) => policy,
+};
+
+/** Kinds of which registers have a form. */
+export const REGISTER_KINDS: readonly string[] = Object.keys(FORMS);

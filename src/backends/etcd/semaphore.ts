@@ -22,6 +22,7 @@ import {
   type Settlement,
   type State,
 } from '../../policies/policy.ts';
+import { layoutOf } from '../../policies/rules.ts';
 import { type HeldLease, HeldLeases } from '../held-leases.ts';
 import {
   type BatchDecision,
@@ -31,7 +32,7 @@ import {
   type RemoteLease,
   toBatchDecision,
 } from '../remote-backend.ts';
-import { limitIdOf, randomId, stateKindOf } from '../remote-limit.ts';
+import { limitIdOf, randomId } from '../remote-limit.ts';
 import { RttEstimator } from '../rtt-estimator.ts';
 import { InFlightLimit } from './in-flight-limit.ts';
 import { LeaseCache } from './leases.ts';
@@ -90,7 +91,7 @@ export class SemaphoreBackend implements RemoteBackend {
     this.#store = store;
     this.onUnavailable = options.onUnavailable;
     const limitId = encodeURIComponent(limitIdOf(context, policy));
-    const limitPrefix = `${options.prefix}${limitId}/${stateKindOf(policy)}/`;
+    const limitPrefix = `${options.prefix}${limitId}/${layoutOf(policy)}/`;
     const rtt = new RttEstimator(options.deadlineMs);
     this.#keyContext = {
       ...{ clock, random, store, rtt, inFlightLimit: new InFlightLimit() },

@@ -63,7 +63,7 @@ export class LocalBackend implements Backend {
     this.#table = new KeyTable(policy, this.#hasher, maxKeys);
   }
 
-  /** Replaces the policy by one on the same state layout: `Policy.divided`. */
+  /** Replaces the policy by one on the same state layout: `divide.ofPool`. */
   usePolicy(policy: Policy): void {
     this.#policy = policy;
     this.#table.lifecycle = policy;
@@ -168,8 +168,9 @@ export class LocalBackend implements Backend {
   }
 
   credit(key: string, tokens: number, upTo: number): void {
-    const i = this.#table.find(key); // an unknown key has its full capacity
-    if (i >= 0) this.#policy.credit?.(this.#table.storage, i, tokens, upTo, this.#clock.now());
+    const i = this.#table.find(key); // an unknown key is full
+    if (i >= 0)
+      this.#policy.divide?.credit?.(this.#table.storage, i, tokens, upTo, this.#clock.now());
   }
 
   settle(key: string, settlement: Settlement, now = this.#clock.now()): void {
@@ -295,7 +296,7 @@ export class LocalBackend implements Backend {
     if (!converter) return false;
     const convert: KeyConverter = (state, i, source, j, at) => {
       converter(state, i, source, j, at);
-      if (!keepsDebt) policy.clearDebt?.(state, i);
+      if (!keepsDebt) clearDebt(policy, state, i, at);
     };
     const old = new KeyTable(from, this.#hasher, snapshot.entries.length + 1); // does not use shared memory
     old.restore(snapshot, now);
@@ -317,6 +318,12 @@ export class LocalBackend implements Backend {
     this.#table.initDetached(key, copy, now);
     return copy;
   }
+}
+
+/** What was spent counts up to the capacity of each rule that has a debt. */
+function clearDebt(policy: Policy, state: State, i: number, now: Millis): void {
+  for (const { policy: rule, offset } of policy.rules)
+    if (rule.share?.maxDebt) rule.divide?.credit?.(state, i + offset, Infinity, 0, now);
 }
 
 /** An overuse counts even if its key was removed meanwhile. */

@@ -10,7 +10,8 @@
 
 import type { Clock, Millis } from '../../core/clock.ts';
 import { type AttemptOutcome, type Decision, NEVER } from '../../core/decision.ts';
-import { type LockoutCopy, type Policy, rulesOf, type State } from '../../policies/policy.ts';
+import type { LockoutRuling, Policy } from '../../policies/policy.ts';
+import { type NamedRule, rulesOf } from '../../policies/rules.ts';
 import { LocalBackend, type LocalOptions } from './backend.ts';
 
 /** The most keys whose grants are counted in the server after an outage. */
@@ -46,7 +47,8 @@ export class LocalFallback implements Fallback {
   #leftAfterRefusal: ((cost: number, retryAfterMs: Millis) => number) | undefined;
   /** True if a lock-out counts refusals. */
   #countsRefusals: boolean;
-  #lockouts: readonly LockoutPart[];
+  #lockouts: readonly NamedRule[];
+  #hasOneRule: boolean;
   /** Keys with grants of the fallback. */
   readonly #usedKeys = new Set<string>();
 
@@ -56,15 +58,17 @@ export class LocalFallback implements Fallback {
     this.#processes = processes;
     this.#lower = lower;
     this.#leftAfterRefusal = leftAfterRefusalOf(policy);
-    this.#countsRefusals = policy.recordRefusal !== undefined;
+    this.#countsRefusals = policy.chain?.recordRefusal !== undefined;
     this.#lockouts = lockoutsOf(policy);
+    this.#hasOneRule = policy.rules.length === 1;
   }
 
   change(policy: Policy): void {
     this.#local.prepareChange(policy)?.();
     this.#leftAfterRefusal = leftAfterRefusalOf(policy);
-    this.#countsRefusals = policy.recordRefusal !== undefined;
+    this.#countsRefusals = policy.chain?.recordRefusal !== undefined;
     this.#lockouts = lockoutsOf(policy);
+    this.#hasOneRule = policy.rules.length === 1;
   }
 
   forget(key: string): void {
@@ -123,31 +127,23 @@ export class LocalFallback implements Fallback {
   /** Counts a reply of a limit with lock-outs: a lone lock-out's reply includes the attempts of all processes. */
   #observeLockouts(key: string, cost: number, decision: Decision): void {
     if (cost === 0) return; // allowed even if the key is locked
-    const isLone = this.#lockouts[0].isLone;
+    const isLone = this.#hasOneRule;
     if (decision.verdict === 'deny' && decision.reason === 'locked') {
       const { retryAfterMs, rule } = decision;
-      this.#changeLockouts(key, ({ copy, name }, state, i, now) => {
-        if (isLone || name === rule) copy.lock(state, i, retryAfterMs, now);
-      });
+      const locking = this.#lockouts.filter(({ name }) => isLone || name === rule);
+      this.#follow(key, { lockedMs: retryAfterMs }, locking);
       return;
     }
-    if (decision.verdict === 'deny' && isLone) return; // a denial takes nothing
-    if (decision.verdict !== 'deny')
-      this.#changeLockouts(key, ({ copy }, state, i, now) => copy.open(state, i, now));
+    if (decision.verdict === 'deny' && isLone) return; // it took nothing
+    if (decision.verdict !== 'deny') this.#follow(key, { lockedMs: 0 });
     this.#local.checkNow(key, cost, this.#clock.now());
     if (decision.verdict !== 'allow' || !isLone) return;
-    const { remaining } = decision;
-    this.#changeLockouts(key, ({ copy }, state, i, now) =>
-      copy.setRemaining(state, i, remaining, now),
-    );
+    this.#follow(key, { attemptsLeft: decision.remaining });
   }
 
-  #changeLockouts(
-    key: string,
-    change: (lockout: LockoutPart, state: State, i: number, now: Millis) => void,
-  ): void {
+  #follow(key: string, ruling: LockoutRuling, lockouts = this.#lockouts): void {
     this.#local.changeState(key, (state, i, now) => {
-      for (const lockout of this.#lockouts) change(lockout, state, i + lockout.offset, now);
+      for (const { policy, offset } of lockouts) policy.update(state, i + offset, ruling, now);
     });
   }
 
@@ -164,23 +160,20 @@ export class LocalFallback implements Fallback {
   }
 }
 
-function leftAfterRefusalOf({ buckets = [], specs = [] }: Policy) {
-  const [bucket] = buckets;
-  if (buckets.length === 1) return (cost: number, ms: Millis) => cost - ms * bucket.perMs;
-  const isCounted = specs.length === 1 && ['window', 'quota'].includes(specs[0].kind);
-  return isCounted ? (cost: number) => cost - 1 : undefined;
+/** By the kind of the only rule. */
+const LEFT_AFTER_REFUSAL: Readonly<
+  Record<string, (cost: number, retryAfterMs: Millis, params: readonly number[]) => number>
+> = {
+  bucket: (cost, ms, [perMs]) => cost - ms * perMs,
+  window: (cost) => cost - 1,
+  quota: (cost) => cost - 1,
+};
+
+function leftAfterRefusalOf({ rules }: Policy) {
+  const [{ spec }, ...others] = rules;
+  const leftOf = spec && others.length === 0 ? LEFT_AFTER_REFUSAL[spec.kind] : undefined;
+  return leftOf && ((cost: number, ms: Millis) => leftOf(cost, ms, spec?.params ?? []));
 }
 
-/** A lock-out of the limit: its offset in the state, and its name in a refusal. */
-interface LockoutPart {
-  readonly copy: LockoutCopy;
-  readonly offset: number;
-  readonly name: string;
-  /** True if it is the only rule. */
-  readonly isLone: boolean;
-}
-
-const lockoutsOf = (policy: Policy): readonly LockoutPart[] =>
-  rulesOf(policy).flatMap(({ policy: { lockoutCopy: copy }, offset, name }, _n, rules) =>
-    copy ? [{ copy, offset, name, isLone: rules.length === 1 }] : [],
-  );
+const lockoutsOf = (policy: Policy): readonly NamedRule[] =>
+  rulesOf(policy).filter(({ policy: { share } }) => share?.events);

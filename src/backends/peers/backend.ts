@@ -11,6 +11,7 @@ import { ConfigError } from '../../core/errors.ts';
 import type { Hasher } from '../../core/hash.ts';
 import { LOCKOUT_FIGURES } from '../../policies/lockout-sharing.ts';
 import type { Policy, Settlement, State } from '../../policies/policy.ts';
+import { specsOf } from '../../policies/rules.ts';
 import type { BackendContext, CheckWithStatus } from '../backend.ts';
 import { DelegatingBackend } from '../delegating-backend.ts';
 import { LocalBackend } from '../local/backend.ts';
@@ -98,7 +99,7 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
       adjustLevel: (low, high, by) => {
         if (by > 0) local.updateHashed(low, high, { hits: by }, 0);
         else if (levels.lower)
-          local.changeHashed(low, high, (state, i, now) => levels.lower?.(state, i, now, -by));
+          local.changeHashed(low, high, (state, i, now) => levels.lower?.(state, i, -by, now));
         else local.settleHashed(low, high, { outcome: 'ok', cost: 0, used: by, dueAt: 0 });
       },
     };
@@ -242,7 +243,7 @@ function levelsOf(policy: Policy): SharedLevels {
 
 /** The limit's id: equal names and rules give equal ids on every node (FNV-1a). A lock-out's channels have own ids. */
 export function limitId(name: string, policy: Policy, ...channel: readonly string[]): number {
-  const text = JSON.stringify([name, policy.specs, ...channel]);
+  const text = JSON.stringify([name, specsOf(policy), ...channel]);
   let hash = 0x811c9dc5;
   for (let n = 0; n < text.length; n++) hash = Math.imul(hash ^ text.charCodeAt(n), 0x01000193);
   return hash >>> 0;

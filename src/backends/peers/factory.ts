@@ -1,5 +1,5 @@
 import { createHasher } from '../../core/hash.ts';
-import { type Policy, rulesOf } from '../../policies/policy.ts';
+import type { Policy } from '../../policies/policy.ts';
 import type { BackendContext, BackendFactory } from '../backend.ts';
 import { type PeerNetwork, PeersBackend } from './backend.ts';
 import { LockoutPeersBackend } from './lockout-backend.ts';
@@ -10,7 +10,7 @@ export function createPeersBackend(
   context: BackendContext,
   network: PeerNetwork,
 ): PeersBackend {
-  const hasLockout = rulesOf(policy).some(({ policy: rule }) => rule.lockoutSharing);
+  const hasLockout = policy.rules.some(({ policy: rule }) => rule.share?.events);
   const Backend = hasLockout ? LockoutPeersBackend : PeersBackend;
   return new Backend(policy, context, network);
 }

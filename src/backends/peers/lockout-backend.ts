@@ -10,7 +10,7 @@
 import type { Millis } from '../../core/clock.ts';
 import type { Decision } from '../../core/decision.ts';
 import type { Hasher } from '../../core/hash.ts';
-import { type Feedback, type Policy, rulesOf, type Settlement } from '../../policies/policy.ts';
+import type { Feedback, Policy, Settlement } from '../../policies/policy.ts';
 import type { BackendContext, CheckWithStatus } from '../backend.ts';
 import { limitId, type PeerNetwork, PeersBackend } from './backend.ts';
 import { type LockoutChannels, openLockoutChannels } from './lockout-channels.ts';
@@ -32,12 +32,13 @@ export class LockoutPeersBackend extends PeersBackend {
   }
 
   #openChannels(policy: Policy): LockoutChannels[] {
-    return rulesOf(policy).flatMap(({ policy: { lockoutSharing: sharing }, offset }) => {
-      if (!sharing) return [];
+    return policy.rules.flatMap(({ policy: { share, width }, offset }) => {
+      const events = share?.events;
+      if (!events) return [];
       const idOf = (channel: string): number =>
         limitId(this.#name, policy, `${channel} of ${offset}`);
       return openLockoutChannels({
-        ...{ sharing, offset, idOf, local: this.inner, network: this.#network },
+        ...{ events, width, offset, idOf, local: this.inner, network: this.#network },
       });
     });
   }

@@ -11,7 +11,7 @@
 
 import type { Millis } from '../../core/clock.ts';
 import { MAX_AMOUNT } from '../../core/options.ts';
-import type { LockoutChange, LockoutSharing, State } from '../../policies/policy.ts';
+import type { LockoutChange, LockoutEvents, State } from '../../policies/policy.ts';
 import type { LocalBackend } from '../local/backend.ts';
 import type { PeerNetwork } from './backend.ts';
 import type { PeerLimit } from './limits.ts';
@@ -27,8 +27,9 @@ const LOCK_KNOWN_MS: Millis = 120_000;
 const LATE_MS: Millis = 5000;
 
 interface SharedLockout {
-  readonly sharing: LockoutSharing;
-  /** Offset of its numbers in the state of a key. */
+  readonly events: LockoutEvents;
+  readonly width: number;
+  /** Where its numbers begin in the state of a key. */
   readonly offset: number;
   readonly local: LocalBackend;
   readonly network: PeerNetwork;
@@ -49,14 +50,15 @@ interface ReportedKey {
 
 export type LockoutChannels = ReturnType<typeof openLockoutChannels>;
 
-export function openLockoutChannels({ sharing, offset, local, network, idOf }: SharedLockout) {
+export function openLockoutChannels(shared: SharedLockout) {
+  const { events, width, offset, local, network, idOf } = shared;
   /** Keys whose lock a success has ended: a late message about the lock must not lock them again. */
   const ended = new MarkedKeys(LOCK_KNOWN_MS);
   /** Keys whose lock this node has reported: it also reports the end of the lock, whichever node caused it. */
   const reported = new MarkedKeys(LOCK_KNOWN_MS);
   /** Keys for which more was subtracted than counted, recently: attempts may be late. */
   const short = new MarkedKeys(LATE_MS);
-  const before: State = new Float64Array(sharing.width);
+  const before: State = new Float64Array(width);
   const opened: PeerLimit[] = [];
 
   const open = (name: string, apply: Apply): PeerLimit => {
@@ -78,14 +80,15 @@ export function openLockoutChannels({ sharing, offset, local, network, idOf }: S
 
   /** If hits are still missing after `LATE_MS`, they were subtracted twice. */
   const settleShort = ({ low, high, state, i, at }: ReportedKey): void => {
-    if (sharing.isShort(state, i) && !short.has(low, high, at)) sharing.settleShort(state, i);
+    events.settleShort(state, i, short.has(low, high, at));
   };
 
   const add = (key: ReportedKey, count: number, pending: number): void => {
     const { low, high, state, i, at } = key;
     settleShort(key);
-    const levelLeft = sharing.add(state, i, count, pending, at);
-    if (sharing.isShort(state, i) && !short.has(low, high, at)) short.add(low, high, at);
+    const levelLeft = events.add(state, i, count, pending, at);
+    const isShort = events.settleShort(state, i, true);
+    if (isShort && !short.has(low, high, at)) short.add(low, high, at);
     if (levelLeft !== undefined && reported.has(low, high, at))
       reportUnlock(low, high, levelLeft, at);
   };
@@ -94,14 +97,14 @@ export function openLockoutChannels({ sharing, offset, local, network, idOf }: S
   const pendingUp = open('pending +', (key, n) => add(key, 0, n));
   const pendingDown = open('pending -', (key, n) => add(key, 0, -n));
   const lock = open('lock', ({ low, high, state, i, at }, amount) => {
-    if (ended.has(low, high, at)) return;
-    sharing.lock(state, i, amount % LEVELS, Math.floor(amount / LEVELS), at);
+    const ms = Math.floor(amount / LEVELS);
+    if (ms > 0 && !ended.has(low, high, at)) events.setLock(state, i, amount % LEVELS, ms, at);
   });
   const unlock = open('unlock', ({ low, high, state, i, at }, amount) => {
     ended.add(low, high, at);
     reported.remove(low, high);
-    network.retractHits(unlock, low, high, Infinity); // the node that ended the lock knows its level
-    sharing.endLock(state, i, amount - 1, at);
+    network.retractHits(unlock, low, high, Infinity); // the node that ended the lock knows its step
+    events.setLock(state, i, amount - 1, 0, at);
   });
 
   const record = (channel: PeerLimit, low: number, high: number, amount: number): void => {
@@ -129,7 +132,7 @@ export function openLockoutChannels({ sharing, offset, local, network, idOf }: S
 
     /** Reports the changes since `capture`. */
     reportChange(low: number, high: number, state: State, i: number, now: Millis): void {
-      const change = sharing.changeSince(before, state, i + offset, now);
+      const change = events.changeSince(before, state, i + offset, now);
       if (!change) return;
       // In this order the count is never below pending, even between two entries.
       record(countUp, low, high, change.count);

@@ -10,12 +10,7 @@
  */
 
 import type { Millis } from '../../core/clock.ts';
-import { MAX_AMOUNT } from '../../core/options.ts';
-import { maxOveruseOf } from '../../policies/bucket.ts';
-import { LOCKOUT_FIGURES } from '../../policies/lockout-sharing.ts';
-import type { LockoutSharing, PlacedRule, Policy, State } from '../../policies/policy.ts';
-import type { WindowTerms } from '../../policies/window.ts';
-import { bindingLevel, raiseLevels, timeToFull } from './bucket-levels.ts';
+import type { Policy, Sharing, State } from '../../policies/policy.ts';
 
 export interface SharedLevels {
   /** Numbers of a key in a state transfer: one per rule, more for a lock-out. */
@@ -39,119 +34,72 @@ export interface SharedLevels {
   /** Counts hits of a peer if not all rules of the limit count them; without it, an update does. */
   addHits?(state: State, i: number, hits: number, now: Millis): void;
   /** Subtracts units that were counted recently; without it, a settlement does. */
-  lower?(state: State, i: number, now: Millis, units: number): void;
+  lower?(state: State, i: number, units: number, now: Millis): void;
 }
 
 /** The levels of a policy; undefined if one of its rules cannot count hits of peers. */
 export function sharedLevelsOf(policy: Policy): SharedLevels | undefined {
-  const { buckets } = policy;
-  if (!buckets) return ruleByRule(policy);
-  const largest = Math.max(...buckets.map(({ burst }) => burst));
-  return {
-    numbers: buckets.length,
-    countsHits: true,
-    isAdditive: buckets.length === 1 && buckets[0].maxDebt === Infinity,
-    isCompared: true,
-    capacity: largest,
-    maxLevel: largest + Math.max(...buckets.map(maxOveruseOf)),
-    level: (state, i, now) => bindingLevel(buckets, state, i, now),
-    timesToFull: (state, i, now) => timeToFull(buckets, state, i, now),
-    raise: (state, i, now, peerTimes, hits) => raiseLevels(buckets, state, i, now, peerTimes, hits),
-  };
-}
-
-/** Levels of a window, a lock-out, or `all` of these and of buckets. */
-function ruleByRule(policy: Policy): SharedLevels | undefined {
-  if (!policy.rules) return levelsOfRule(policy);
-  const parts: PlacedLevels[] = [];
-  let from = 0;
-  for (const rule of policy.rules) {
-    const levels = levelsOfRule(rule.policy);
-    if (!levels) return undefined;
-    parts.push({ ...rule, levels, from });
-    from += levels.numbers;
+  let numbers = 0;
+  const parts: SharedPart[] = [];
+  for (const { policy: rule, offset } of policy.rules) {
+    const { share } = rule;
+    if (!share) return undefined;
+    parts.push({ rule, share, offset, from: numbers });
+    numbers += share.figureCount;
   }
+  const shares = parts.map(({ share }) => share);
+  const lone = shares.length === 1 ? shares[0] : undefined;
+  const maxDebts = shares.map(({ maxDebt = Infinity }) => maxDebt);
+  const isCompared = shares.every(({ maxDebt }) => maxDebt !== undefined);
+  const counting = parts.filter(({ share }) => !share.events);
+  const largest = Math.max(...shares.map(({ capacity }) => capacity));
   return {
-    numbers: from,
-    countsHits: parts.some(({ levels }) => levels.countsHits),
-    isAdditive: false,
-    isCompared: false,
-    capacity: Infinity,
-    maxLevel: Math.min(...parts.map(({ levels }) => levels.maxLevel)),
-    level: () => 0,
+    numbers,
+    countsHits: counting.length > 0,
+    isAdditive: lone?.isAdditive ?? false,
+    isCompared,
+    capacity: isCompared || lone ? largest : Infinity,
+    maxLevel: isCompared
+      ? largest + Math.max(...maxDebts)
+      : Math.min(...shares.map(({ capacity }, n) => capacity + maxDebts[n])),
+    level: isCompared ? bindingLevel(parts, largest) : (lone?.level ?? (() => 0)),
     timesToFull: (state, i, now) =>
-      parts.flatMap(({ levels, offset }) => levels.timesToFull(state, i + offset, now)),
+      parts.flatMap(({ share, offset }) => share.figures(state, i + offset, now)),
     raise(state, i, now, peerTimes, hits) {
-      for (const { levels, offset, from } of parts) {
-        const times = peerTimes.slice(from, from + levels.numbers);
-        levels.raise(state, i + offset, now, times, hits);
+      for (const { share, offset, from } of parts) {
+        const figures = peerTimes.slice(from, from + share.figureCount);
+        share.raise(state, i + offset, figures, hits, now);
       }
     },
-    addHits(state, i, hits, now) {
-      for (const { levels, policy: rule, offset } of parts)
-        if (levels.countsHits) rule.update(state, i + offset, { hits }, now);
-    },
+    ...(!isCompared &&
+      !lone && {
+        addHits(state: State, i: number, hits: number, now: Millis): void {
+          for (const { rule, offset } of counting) rule.update(state, i + offset, { hits }, now);
+        },
+      }),
+    ...(lone?.lower && { lower: lone.lower }),
   };
 }
 
-interface PlacedLevels extends PlacedRule {
-  readonly levels: SharedLevels;
-  /** Offset of its numbers. */
+interface SharedPart {
+  readonly rule: Policy;
+  readonly share: Sharing;
+  readonly offset: number;
+  /** Where its numbers begin in a state transfer. */
   readonly from: number;
 }
 
-function levelsOfRule(policy: Policy): SharedLevels | undefined {
-  if (policy.buckets) return sharedLevelsOf(policy);
-  if (policy.kind === 'window') return windowLevels(policy);
-  return policy.lockoutSharing && lockoutLevels(policy.lockoutSharing);
-}
-
-/** Numbers are sent plus 1, because a number of a page is above 0. */
-const lockoutLevels = (sharing: LockoutSharing): SharedLevels => ({
-  numbers: LOCKOUT_FIGURES,
-  countsHits: false,
-  isAdditive: false,
-  isCompared: false,
-  capacity: Infinity,
-  maxLevel: Infinity,
-  level: () => 0,
-  timesToFull: (state, i, now) => sharing.figures(state, i, now).map((figure) => figure + 1),
-  raise(state, i, now, peerTimes) {
-    const figures = peerTimes.map((figure) => figure - 1);
-    sharing.raise(state, i, figures, now);
-  },
-});
-
-/** Predicted hits were counted within this time, except for a small part. */
-const LOWERED_WITHIN_MS: Millis = 400;
-
-function windowLevels(policy: Policy): SharedLevels {
-  const { limit, perMs, stepMs } = policy.terms as WindowTerms;
-  const countOf = (state: State, i: number, now: Millis): number =>
-    limit - policy.keyState(state, i, now).remaining;
-  return {
-    numbers: 1,
-    countsHits: true,
-    isAdditive: true,
-    isCompared: false,
-    capacity: limit,
-    maxLevel: Infinity,
-    level: (state, i, now) => Math.max(0, countOf(state, i, now)),
-    timesToFull: (state, i, now) => [(countOf(state, i, now) * perMs) / limit],
-    raise(state, i, now, [peerMs], hits) {
-      const count = Math.min((peerMs * limit) / perMs + hits, MAX_AMOUNT);
-      const missing = count - countOf(state, i, now);
-      if (missing > 0) policy.update(state, i, { hits: missing }, now);
-    },
-    /** Steps may have begun since the units were counted. Subtracting from the oldest ones never shortens a count. */
-    lower(state, i, now, units) {
-      const least = countOf(state, i, now) - units;
-      for (let agoMs = LOWERED_WITHIN_MS; agoMs > -stepMs; agoMs -= stepMs) {
-        const used = least - countOf(state, i, now);
-        if (used >= 0) return;
-        const dueAt = now - Math.max(0, agoMs);
-        policy.settle(state, i, { outcome: 'ok', cost: 0, used, dueAt }, now);
-      }
-    },
+/**
+ * How far the bucket that binds is from empty, expressed as tokens spent of the largest bucket: one more
+ * hit raises it by one, no matter which bucket binds.
+ */
+function bindingLevel(parts: readonly SharedPart[], largest: number): SharedLevels['level'] {
+  return (state, i, now) => {
+    let level = -Infinity;
+    for (let n = 0; n < parts.length; n++) {
+      const { share, offset } = parts[n];
+      level = Math.max(level, share.level(state, i + offset, now) - share.capacity);
+    }
+    return level + largest;
   };
 }

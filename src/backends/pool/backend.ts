@@ -82,9 +82,9 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     this.#pool = pool;
     this.#clock = clock;
     const rateOf = (state: State, i: number, at: Millis): number =>
-      this.#policy.ratePerSecond?.(state, i, at) ?? 0;
+      this.#policy.divide?.ratePerSecond?.(state, i, at) ?? 0;
     this.#meter = new SaturationMeter(() => sampleMean(this.inner, rateOf) * this.inner.keys);
-    const { resumeForMs } = policy;
+    const { resumeForMs } = policy.divide;
     this.needsKeyNames = resumeForMs !== undefined;
     const checkpointed =
       resumeForMs === undefined ? undefined : this.#createCheckpointedLimit(name, resumeForMs);
@@ -103,7 +103,7 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     const now = this.#clock.now();
     this.#refreshFixedDecision(now);
     const poolSaturation = this.#saturation(now);
-    if (!this.#policy.ratePerSecond) return { poolSize: this.#size, poolSaturation };
+    if (!this.#policy.divide?.ratePerSecond) return { poolSize: this.#size, poolSaturation };
     const { used: poolUsed, capacity } = this.#meter;
     const poolTokens = this.#size === 0 ? 0 : capacity;
     return { poolSize: this.#size, poolTokens, poolUsed, poolSaturation };
@@ -212,13 +212,13 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
 
   prepareChange(policy: Policy): (() => void) | undefined {
     requireDivisible(policy);
-    const isSaved = (p: Policy): boolean => p.resumeForMs !== undefined;
+    const isSaved = (p: Policy): boolean => p.divide?.resumeForMs !== undefined;
     if (isSaved(policy) || isSaved(this.#policy)) return undefined; // its levels are in the store
     if (!this.inner.prepareChange(policy)) return undefined;
     return () => {
       this.#refreshFixedDecision(); // the change happens at an instant of the store's clock
       const { currentTime } = this.#storeClock;
-      this.#policy = this.#position ? policy.divided(this.#position, currentTime) : policy;
+      this.#policy = this.#position ? policy.divide.ofPool(this.#position, currentTime) : policy;
       this.inner.prepareChange(this.#policy)?.();
     };
   }
@@ -234,7 +234,7 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
   }
 
   #saturation(now: Millis): number {
-    if (this.#policy.ratePerSecond) return this.#meter.read(now + this.#clockOffsetMs);
+    if (this.#policy.divide?.ratePerSecond) return this.#meter.read(now + this.#clockOffsetMs);
     const { width } = this.#policy;
     return sampleMean(this.inner, (state, i, at) => {
       const { inFlight = 0, limit = 1 } = this.#policy.keyState(state.slice(i, i + width), 0, at);
@@ -268,16 +268,16 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
       this.#recheckAt = Math.min(pool.claimValidUntil(now), now + NO_CLAIM_RETRY_MS);
       return;
     }
-    const { isPerSecond = false, traits } = this.#policy;
-    const { refillMs = 0 } = traits;
+    const { refillMs = 0 } = this.#policy.traits;
     this.#moveTo(size, rank);
     // A member that joins or returns has no saved burst: other members may have spent it.
     const isFirst = size === 1 && !this.#hasHadClaim;
     if (!hadClaim && !isFirst && refillMs > 0)
       this.inner.markAllSpent(this.#storeClock.currentTime + refillMs);
     this.#hasHadClaim = true;
-    const [from, to] = isPerSecond ? pool.nextSecondBoundary(now) : [Infinity, Infinity];
-    const isBetween = now >= from; // the current second may be over while the next may not have begun
+    const countsBySecond = this.#policy.chain?.advance !== undefined; // which must not begin twice
+    const [from, to] = countsBySecond ? pool.nextSecondBoundary(now) : [Infinity, Infinity];
+    const isBetween = now >= from; // the second may be over, and the next may not have begun
     this.#fixedDecision = isBetween ? deny(Math.max(1, Math.ceil(to - now))) : undefined;
     this.#recheckAt = Math.min(pool.claimValidUntil(now), isBetween ? to : from);
   }
@@ -288,7 +288,7 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     if (this.#position && size === sizeBefore && rank === rankBefore) return;
     const { currentTime } = this.#storeClock;
     this.#position = { size, rank, since: size === sizeBefore ? since : currentTime };
-    this.#policy = this.#policy.divided?.(this.#position, currentTime) ?? this.#policy;
+    this.#policy = this.#policy.divide?.ofPool?.(this.#position, currentTime) ?? this.#policy;
     this.inner.usePolicy(this.#policy);
   }
 }
@@ -310,10 +310,10 @@ export const dryRunPool: BackendFactory = {
   },
 };
 
-type DivisiblePolicy = Policy & Required<Pick<Policy, 'divided'>>;
+type DivisiblePolicy = Policy & { divide: { ofPool(at: PoolPosition, now: Millis): Policy } };
 
 function requireDivisible(policy: Policy): asserts policy is DivisiblePolicy {
-  if (policy.divided) return;
+  if (policy.divide?.ofPool) return;
   const expected =
     'made of bucket, spacing, ramp, concurrency, adaptive, lockout (on failures), or a window or quota of at most an hour in a pool';
   throw new ConfigError('limit', expected, policy.kind);

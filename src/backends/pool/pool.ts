@@ -4,7 +4,7 @@
  *
  *     every 100 ms   request ──▶ store ──▶ response ──▶ claim: size and rank
  *                                                         │
- *     every check    ───────────────────── policy.divided(claim), local and synchronous
+ *     every check    ───────────────────── divide.ofPool(claim), local and synchronous
  *
  * The store decides no calls. While it is unavailable, the last claim is used for `staleFor`; after that
  * `onUnavailable` decides.

@@ -7,6 +7,7 @@ import {
 } from '../../core/decision.ts';
 import { cryptoRandom } from '../../core/random.ts';
 import { converterBetween, type Policy, type Settlement } from '../../policies/policy.ts';
+import { layoutOf, specsOf } from '../../policies/rules.ts';
 import { everyMsOf, lookaheadMs } from '../lookahead.ts';
 import {
   type BatchDecision,
@@ -17,7 +18,6 @@ import {
   type RemoteDecision,
   toBatchDecision,
 } from '../remote-backend.ts';
-import { stateKindOf } from '../remote-limit.ts';
 import type { Scripts } from './batcher.ts';
 import {
   createRedisContext,
@@ -54,7 +54,7 @@ export class RedisBackend implements PrefetchSource {
     this.#context = createRedisContext(policy, context, config, scriptsOf(policy, this.#order));
     this.#clock = context.clock;
     this.#everyMs = everyMsOf(policy);
-    this.#rulesText = rulesText(policy.specs);
+    this.#rulesText = rulesText(specsOf(policy));
     const { fairQueue } = this.#context;
     this.waitForPermit = fairQueue && ((key, cost, limits) => fairQueue.acquire(key, cost, limits));
   }
@@ -233,14 +233,14 @@ export class RedisBackend implements PrefetchSource {
   prepareChange(policy: Policy): (() => Promise<void>) | undefined {
     const convert = converterBetween(this.#policy, policy);
     // A window with other steps has keys with other names. A queue in Redis stays with its key.
-    const isAlike = stateKindOf(policy) === stateKindOf(this.#policy);
+    const isAlike = layoutOf(policy) === layoutOf(this.#policy);
     if (!convert || (!isAlike && this.#order !== undefined)) return undefined;
     requireWidth(policy);
     return async () => {
       await this.#context.change(policy, scriptsOf(policy, this.#order), convert);
       this.#policy = policy;
       this.#everyMs = everyMsOf(policy);
-      this.#rulesText = rulesText(policy.specs);
+      this.#rulesText = rulesText(specsOf(policy));
     };
   }
 
@@ -267,8 +267,8 @@ export class RedisBackend implements PrefetchSource {
   }
 }
 
-const scriptsOf = ({ specs = [], width }: Policy, order: FleetOrder | undefined): Scripts => ({
-  full: scriptOf(specs, width, order ? `${order}-queue` : 'all'),
-  checkOnly: scriptOf(specs, width, 'check-only'),
+const scriptsOf = (policy: Policy, order: FleetOrder | undefined): Scripts => ({
+  full: scriptOf(policy, order ? `${order}-queue` : 'all'),
+  checkOnly: scriptOf(policy, 'check-only'),
   hasCallIds: true,
 });

@@ -23,14 +23,8 @@ import {
 } from '../../core/decision.ts';
 import { UnavailableError } from '../../core/errors.ts';
 import { all } from '../../policies/all.ts';
-import {
-  converterBetween,
-  type NamedRule,
-  namesOfRules,
-  type Policy,
-  rulesOf,
-  type Settlement,
-} from '../../policies/policy.ts';
+import { converterBetween, type Policy, type Settlement } from '../../policies/policy.ts';
+import { type NamedRule, namesOfRules, rulesOf } from '../../policies/rules.ts';
 import {
   type BatchDecision,
   type JointDecision,
@@ -268,8 +262,8 @@ export class CombinedBackend implements RemoteBackend {
 }
 
 /** Whether a limit counts calls in flight besides other rules. */
-export const isCombinedLimit = ({ traits, specs = [] }: Policy): boolean =>
-  traits.concurrencyLimit !== undefined && specs.some(({ kind }) => kind !== 'concurrency');
+export const isCombinedLimit = ({ traits, rules }: Policy): boolean =>
+  traits.concurrencyLimit !== undefined && rules.some(({ policy }) => slotsOf(policy) === Infinity);
 
 /** A limit as Redis stores it: leases, and numbers. */
 interface SplitLimit {

@@ -2,10 +2,11 @@ import { type Clock, type Millis, timersEndWithRequest } from '../../core/clock.
 import type { OnUnavailable } from '../../core/decision.ts';
 import { ConfigError, UnavailableError } from '../../core/errors.ts';
 import { MAX_AMOUNT } from '../../core/options.ts';
-import { type KeyConverter, namesOfRules, type Policy } from '../../policies/policy.ts';
+import type { KeyConverter, Policy } from '../../policies/policy.ts';
+import { layoutOf, namesOfRules } from '../../policies/rules.ts';
 import { type Fallback, LocalFallback } from '../local/local-fallback.ts';
 import type { RemoteBackendContext } from '../remote-backend.ts';
-import { decideUnavailable, limitIdOf, stateKindOf } from '../remote-limit.ts';
+import { decideUnavailable, limitIdOf } from '../remote-limit.ts';
 import { ScriptBatcher, type Scripts } from './batcher.ts';
 import { escapeGlob, type RedisConnection, type Subscriber } from './client.ts';
 import {
@@ -94,7 +95,7 @@ export function createRedisContext(
   const send: SendCommand = (key, command) => batcher.send(redisKeyOf(key), command);
   const toRedisTime = (key: string, at: Millis): Millis => batcher.toRedisTime(redisKeyOf(key), at);
   const unsent = new UnsentCommands(send, clock);
-  const isByCalendar = policy.specs?.some(({ kind }) => kind === 'quota');
+  const isByCalendar = policy.rules.some(({ spec }) => spec?.zone !== undefined);
   const own = batcher.clock;
   const fallbackClock = isByCalendar ? redisClock(own, (at) => toRedisTime('', at)) : own;
   const onItsClock = { ...context, clock: fallbackClock };
@@ -110,7 +111,7 @@ export function createRedisContext(
   };
   const ruleNames = namesOfRules(policy);
   const { trackLease } = scripts;
-  const fixed = { grantsAhead: grantsAhead(policy.specs ?? []), order: fleetOrderOf(context) };
+  const fixed = { grantsAhead: grantsAhead(policy), order: fleetOrderOf(context) };
   const fairQueue =
     subscriber &&
     new FairQueue({
@@ -182,7 +183,7 @@ function nameKeys(prefix: string, context: RemoteBackendContext, policy: Policy)
   // The id must end unambiguously: "a:b" and "c" differ from "a" and "b:c". Empty braces are no hash tag.
   const id = limitIdOf(context, policy).replace(/[%:{}]/g, encodeURIComponent);
   const start = `${prefix}:{${id}`;
-  const end = `}:${stateKindOf(policy)}`;
+  const end = `}:${layoutOf(policy)}`;
   return {
     end,
     keyOf: (key: string): string =>

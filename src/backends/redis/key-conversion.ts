@@ -22,6 +22,7 @@ import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { UnavailableError } from '../../core/errors.ts';
 import { cryptoRandom } from '../../core/random.ts';
 import type { KeyConverter, Policy, State } from '../../policies/policy.ts';
+import { specsOf } from '../../policies/rules.ts';
 import { ScriptBatcher, type Scripts } from './batcher.ts';
 import { CallDeadlines } from './call-deadlines.ts';
 import type { RedisConnection } from './client.ts';
@@ -93,7 +94,7 @@ export async function convertKeys(
 ): Promise<void> {
   const { from, to } = conversion;
   const calls = new CallDeadlines(timing.clock, timing.deadlineMs);
-  const change = JSON.stringify([from.specs, to.specs]);
+  const change = JSON.stringify([specsOf(from), specsOf(to)]);
   const [newId, process] = [cryptoRandom(), cryptoRandom()].map(String);
   const begin = async (): Promise<readonly unknown[]> => {
     const words = [change, newId, process, String(MARKER_TTL_MS)];

@@ -41,7 +41,8 @@
  * prevent that; `record(key, id, dueAt)` and `grantOnItsWay(key, id)`. It calls `serveQueues()` at its end.
  */
 
-import type { RuleSpec } from '../../policies/policy.ts';
+import type { Policy } from '../../policies/policy.ts';
+import { hasInterval, keepsDebt } from '../../policies/rules.ts';
 import { type FleetOrder, ORDER_LUA } from './lua-fair-order.ts';
 
 /** A process that sends nothing for this long is overtaken. Heartbeats are sent three times as often. */
@@ -60,9 +61,9 @@ export const QUEUE_TTL_MS = 60_000;
 const MAX_GRANTS = 256;
 
 /** Whether permits are granted before they open: by a spacing, which knows the instant, and by buckets, as debt. */
-export const grantsAhead = (specs: readonly RuleSpec[]): boolean =>
-  specs.every(({ kind, params }) => kind === 'bucket' && params[2] === Infinity) ||
-  (specs.length === 1 && specs[0].kind === 'spacing');
+export const grantsAhead = (limit: Policy): boolean =>
+  limit.rules.every((rule) => keepsDebt(rule) && rule.policy.share?.isAdditive) ||
+  (limit.rules.length === 1 && hasInterval(limit));
 
 /** Lua that reads a waiter id. */
 export const WAITER_LUA = `
@@ -270,8 +271,8 @@ end
 `;
 
 /** Queue of limits that open with time. Recorded permits are a sorted set: id ─▶ due at. */
-export const timedFairQueueLua = (specs: readonly RuleSpec[], order: FleetOrder): string => `
-local GRANTS_AHEAD = ${grantsAhead(specs)}
+export const timedFairQueueLua = (limit: Policy, order: FleetOrder): string => `
+local GRANTS_AHEAD = ${grantsAhead(limit)}
 local function grantsKeyOf(key) return key .. ':grants' end
 ${WAITER_LUA}
 local function peek(key, cost)

@@ -9,8 +9,8 @@ import { redisServer, type Service } from '../../../test/support/services.ts';
 import { type Decision, NEVER, type Outcome } from '../../core/decision.ts';
 import { seededRandom } from '../../core/random.ts';
 import { createPolicy, type Limit } from '../../policies/limit.ts';
-import { lendUpTo, namesOfRules, type Policy, takeUpTo } from '../../policies/policy.ts';
-import { windowOfGroup } from '../../policies/window.ts';
+import { lendUpTo, type Policy, takeUpTo } from '../../policies/policy.ts';
+import { namesOfRules } from '../../policies/rules.ts';
 import { scriptOf } from './lua-script.ts';
 import { decisionOf, type ReplyValue } from './reply.ts';
 
@@ -135,7 +135,7 @@ function runInJs(policy: Policy, steps: readonly Step[], startMs: number) {
       const report = step.op.slice(1, -1) as 'success';
       policy.update(state, 0, { report, count: step.amount }, now);
     } else if (step.op === 'g') {
-      policy.credit?.(state, 0, step.amount, step.level, now);
+      policy.divide?.credit?.(state, 0, step.amount, step.level, now);
     } else if (step.op === 't') {
       const most = Math.ceil(step.amount);
       const granted =
@@ -182,9 +182,8 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
 
   /** Runs each step as its own call with its own time, all sent at once. */
   async function runInLua(policy: Policy, steps: readonly Step[], startMs: number, key: string) {
-    const { specs = [], width } = policy;
-    const full = await client.scriptLoad(scriptOf(specs, width));
-    const checkOnly = await client.scriptLoad(scriptOf(specs, width, 'check-only'));
+    const full = await client.scriptLoad(scriptOf(policy));
+    const checkOnly = await client.scriptLoad(scriptOf(policy, 'check-only'));
     let now = startMs;
     const calls = steps.map((step) => {
       now += step.afterMs;
@@ -252,7 +251,8 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
     ),
   );
   const whole = createPolicy({ window: { limit: 20, per: '2s', steps: 5 } }, seededRandom(1));
-  cases.push(['window', 'that lends', windowOfGroup(whole, 10, 300)]);
+  const part = whole.divide?.ofGroup?.(0.5, 300).policy ?? whole;
+  cases.push(['window', 'that lends', part]);
   let nth = 0;
 
   test.each(cases)(
@@ -299,7 +299,7 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
     const { decisions } = await runInLua(policy, steps, 1_000_000, 'ramp');
     const got = decisions.map((decision) => decision.verdict === 'allow' && decision.remaining);
     expect(got).toEqual([10, 20, 30, 10]);
-    const full = await client.scriptLoad(scriptOf(policy.specs ?? [], policy.width));
+    const full = await client.scriptLoad(scriptOf(policy));
     await client.evalSha(full, { keys: ['ramp'], arguments: ['', 't5'] });
     const ttl = await client.pTTL('ramp');
     expect(ttl).toBeGreaterThan(HOUR);
@@ -307,11 +307,8 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
   });
 
   test('a late credit is lost', async () => {
-    const { specs = [], width } = createPolicy(
-      { bucket: { rate: 1e-9, burst: 9 } },
-      seededRandom(1),
-    );
-    const full = await client.scriptLoad(scriptOf(specs, width));
+    const policy = createPolicy({ bucket: { rate: 1e-9, burst: 9 } }, seededRandom(1));
+    const full = await client.scriptLoad(scriptOf(policy));
     const call = (time: string, command: string) =>
       client.evalSha(full, { keys: ['late'], arguments: [time, command] }) as Promise<ReplyValue[]>;
     await call('', 't9');
@@ -324,7 +321,7 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
 
   test('a repeated call executes give-backs, hits and credits once, and checks again', async () => {
     const policy = createPolicy({ bucket: { rate: 1e-9, burst: 9 } }, seededRandom(1));
-    const full = await client.scriptLoad(scriptOf(policy.specs ?? [], policy.width));
+    const full = await client.scriptLoad(scriptOf(policy));
     const run = (time: string, ...commands: string[]) => {
       const keys = commands.map(() => 'repeated');
       return client.evalSha(full, { keys, arguments: [time, ...commands] }) as Promise<
@@ -345,7 +342,7 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
 
   test('a give-back that arrives later than Redis remembers calls is not executed', async () => {
     const policy = createPolicy({ bucket: { rate: 1e-9, burst: 9 } }, seededRandom(1));
-    const full = await client.scriptLoad(scriptOf(policy.specs ?? [], policy.width));
+    const full = await client.scriptLoad(scriptOf(policy));
     const run = (time: string, command: string) =>
       client.evalSha(full, { keys: ['late give-back'], arguments: [time, command] });
     const [now] = (await run('', 't9')) as ReplyValue[];

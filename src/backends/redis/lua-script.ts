@@ -45,7 +45,8 @@
  * long as the decision.
  */
 
-import type { RuleSpec } from '../../policies/policy.ts';
+import type { Policy } from '../../policies/policy.ts';
+import { specsOf } from '../../policies/rules.ts';
 import { bucketCheckScript } from './lua-bucket.ts';
 import type { FleetOrder } from './lua-fair-order.ts';
 import { timedFairQueueLua } from './lua-fair-queue.ts';
@@ -103,11 +104,9 @@ const CHECK_SCRIPTS: Readonly<Record<string, typeof bucketCheckScript>> = {
   quota: quotaCheckScript,
 };
 
-export function scriptOf(
-  specs: readonly RuleSpec[],
-  width: number,
-  scope: ScriptScope = 'all',
-): string {
+export function scriptOf(limit: Policy, scope: ScriptScope = 'all'): string {
+  const { width } = limit;
+  const specs = specsOf(limit) ?? [];
   const isFair = scope === 'fifo-queue' || scope === 'fair-queue';
   const [first] = specs;
   const checkScript = specs.length === 1 ? CHECK_SCRIPTS[first.kind] : undefined;
@@ -160,7 +159,7 @@ local function encodeDecision(verdict, value, isLocked, refusing)
 end
 
 ${isCheckOnly ? 'local OPS = {}' : commandsLua(width)}
-${isFair ? timedFairQueueLua(specs, scope === 'fair-queue' ? 'fair' : 'fifo') : ''}
+${isFair ? timedFairQueueLua(limit, scope === 'fair-queue' ? 'fair' : 'fifo') : ''}
 local replies = { (isLate and 'late ' or '') .. exact(now) }
 local isUniform = #ARGV == 2
 local op, rest, cost

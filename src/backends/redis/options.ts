@@ -10,6 +10,7 @@ import type { OnUnavailable } from '../../core/decision.ts';
 import type { Duration } from '../../core/duration.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { isFunction, OptionReader } from '../../core/options.ts';
+import { hasInterval, keepsDebt, specsOf } from '../../policies/rules.ts';
 import type { RemoteBackendFactory } from '../remote-backend.ts';
 import { RedisBackend } from './backend.ts';
 import { connectionOf, createSubscriber, type RedisClient, type WaitUntil } from './client.ts';
@@ -62,8 +63,7 @@ export function redis(
   return {
     isRemote: true,
     create(policy, context) {
-      const { specs } = policy;
-      if (specs === undefined) {
+      if (specsOf(policy) === undefined) {
         const kinds =
           'made of bucket, spacing, ramp, window, quota, concurrency or lockout when it is shared through Redis';
         throw new ConfigError('limit', kinds, policy.kind);
@@ -85,19 +85,18 @@ export function redis(
           'false with `reserve`: the fair queue grants permits ahead itself, so leave out `reserve`';
         throw new ConfigError(fields.pathOf('fairQueue'), expected, isFair);
       }
-      if (isFair && specs.some(({ kind }) => kind === 'lockout')) {
+      if (isFair && policy.rules.some(({ policy: { share } }) => share?.events)) {
         const expected = 'false with a lockout: a locked key would hold up the queue';
         throw new ConfigError(fields.pathOf('fairQueue'), expected, isFair);
       }
-      if (prefetch !== undefined && specs.some(({ kind }) => kind !== 'bucket')) {
+      if (prefetch !== undefined && !policy.rules.every(keepsDebt)) {
         throw new ConfigError(
           fields.pathOf('prefetch'),
           'left out unless the limit is made of buckets',
           prefetch,
         );
       }
-      const isStrict = specs.some(({ kind }) => kind === 'spacing');
-      const onUnavailable = given ?? (isStrict ? 'deny' : 'local');
+      const onUnavailable = given ?? (hasInterval(policy) ? 'deny' : 'local');
       const subscriber = isFair ? createSubscriber(client) : undefined;
       const chosen = { prefix: String(prefix), deadlineMs, onUnavailable, processes };
       const config: RedisConfig = { connection, subscriber, ...chosen };

@@ -20,12 +20,8 @@ import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { type Decision, deny, NEVER, WHEN_SETTLED } from '../../core/decision.ts';
 import { UnavailableError } from '../../core/errors.ts';
 import { PendingSet } from '../../core/pending.ts';
-import {
-  converterBetween,
-  namesOfRules,
-  type Policy,
-  type Settlement,
-} from '../../policies/policy.ts';
+import { converterBetween, type Policy, type Settlement } from '../../policies/policy.ts';
+import { namesOfRules } from '../../policies/rules.ts';
 import { type HeldLease, HeldLeases, loseLease } from '../held-leases.ts';
 import {
   type BatchDecision,
@@ -411,13 +407,10 @@ export class SemaphoreBackend implements RemoteBackend {
   }
 }
 
-const mostOf = ({ specs = [] }: Policy): number =>
-  Math.min(...specs.map(({ params }) => params[0]));
+const mostOf = ({ traits }: Policy): number => traits.concurrencyLimit ?? Infinity;
 
 const smallestRuleOf = (policy: Policy): string | undefined =>
-  namesOfRules(policy)[
-    (policy.specs ?? []).findIndex(({ params }) => params[0] === mostOf(policy))
-  ];
+  namesOfRules(policy)[policy.rules.findIndex((rule) => mostOf(rule.policy) === mostOf(policy))];
 
 function scriptsOf(policy: Policy, order: FleetOrder | undefined): Scripts {
   const script = semaphoreScript(mostOf(policy), order);

@@ -1,14 +1,9 @@
 import { ConfigError } from '../../core/errors.ts';
 import { isRecord } from '../../core/options.ts';
+import { writtenRules } from '../../limiter/bare-durations.ts';
 import type { LimiterOptions } from '../../limiter/limiter.ts';
 
 type Limit = LimiterOptions['limit'];
-
-interface WrittenRule {
-  readonly kind: string;
-  readonly options: unknown;
-  readonly path: string;
-}
 
 const NO_PARTITION = 'no protocol of a daemon names a partition; write one limit for each';
 const NO_LEVEL = 'no protocol of a daemon names a level; write one limit for each';
@@ -42,12 +37,4 @@ export function shadowProblem(limits: readonly Limit[]): string | undefined {
   const found = kinds.find((kind) => NEED_OUTCOMES.includes(kind));
   const why = 'it needs the outcome of calls and gets none in shadow mode';
   return found && `false beside ${found}: ${why}; try it on some keys with \`match\``;
-}
-
-/** All rules of a valid limit, those within `all` included. */
-function writtenRules(limit: Limit, path: string): WrittenRule[] {
-  const [[kind, options]] = Object.entries(limit);
-  const rulePath = `${path}.${kind}`;
-  if (kind !== 'all') return [{ kind, options, path: rulePath }];
-  return (options as Limit[]).flatMap((part, n) => writtenRules(part, `${rulePath}[${n}]`));
 }

@@ -20,6 +20,14 @@ const WITH_RATE: Readonly<
   spacing: (old, { count, periodMs }) => ({ ...old, every: periodMs / count }),
 };
 
+/** Of kinds whose rate is a number of calls. */
+const WITH_COUNT: Readonly<Record<string, (old: unknown, given: unknown) => unknown>> = {
+  concurrency(old, given) {
+    const limit = Number.isNaN(Number(given)) ? given : Number(given);
+    return isRecord(old) ? { ...old, limit } : limit;
+  },
+};
+
 /** Reads `rate` and `burst`, or `rule`. @throws {ConfigError} if the limit cannot have such a rule */
 export function readOverrideRule(fields: OptionReader, limit: LimitConfig): Limit {
   const given = fields.get('rule');
@@ -43,11 +51,8 @@ export function validRule(rule: unknown, { name, backends, shadow }: LimitConfig
 
 function withRate(fields: OptionReader, { name, rule }: LimitConfig): Fields {
   const [[kind, options]] = Object.entries(rule.limit);
-  if (kind === 'concurrency') {
-    const given = fields.get('rate');
-    const limit = Number.isNaN(Number(given)) ? given : Number(given);
-    return { concurrency: isRecord(options) ? { ...options, limit } : limit };
-  }
+  if (Object.hasOwn(WITH_COUNT, kind))
+    return { [kind]: WITH_COUNT[kind](options, fields.get('rate')) };
   if (!Object.hasOwn(WITH_RATE, kind)) {
     const expected = `left out: limit ${name} is \`${kind}\`, which takes a \`rule\``;
     throw new ConfigError('rate', expected, fields.get('rate'));

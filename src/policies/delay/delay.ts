@@ -26,6 +26,7 @@ import {
   type State,
   timeToOpen,
 } from '../policy.ts';
+import { asRule } from '../rules.ts';
 import {
   checkDemand,
   countTime,
@@ -158,13 +159,14 @@ export function delay(
     return allow(freeSlots(k, now));
   };
 
-  const policy: InFlightPolicy = {
+  const policy: InFlightPolicy = asRule(undefined, {
     kind: 'adaptive',
     width: WIDTH,
     traits: {
       ...COUNTS_ONLY,
       needsExactTime: true, // round-trip times are measured with the same clock
       needsOutcome: true,
+      protectsServer: true,
       mayOpenEarlier: true, // a call that settles may end a silence
     },
 
@@ -223,10 +225,9 @@ export function delay(
       k.peak = Infinity;
     },
 
-    terms: 'delay',
     /** Calls stay in flight, and what was learnt is kept, up to the new bound. */
-    converterFrom: (from) =>
-      from.terms !== 'delay'
+    convertFrom: (from) =>
+      from.width !== WIDTH
         ? undefined
         : (state, i, source, j) => {
             for (let n = 0; n < WIDTH; n++) state[i + n] = source[j + n];
@@ -236,7 +237,7 @@ export function delay(
             k.back = Math.min(part.max, k.back);
           },
 
-    divided: (next) => delay(terms, next, random),
+    divide: { ofPool: (next) => delay(terms, next, random) },
     limitOf: (state, i) => limitOf(keyAt(view, state, i)),
     inFlightOf: (state, i) => keyAt(view, state, i).inFlight,
     meanRttOf: (state, i) => keyAt(view, state, i).mean,
@@ -279,6 +280,6 @@ export function delay(
       const opens = timeToOpen(policy, state, i, now);
       return [{ kind: policy.kind, quota, remaining, ...opens, isCapacity: true }];
     },
-  };
+  });
   return policy;
 }

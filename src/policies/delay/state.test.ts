@@ -54,7 +54,7 @@ describe('delay: the state of a key', () => {
     for (const max of [5, 1000]) {
       const after = policyOf({ max });
       const converted = new Float64Array(after.width);
-      after.converterFrom?.(before)?.(converted, 0, state, 0, now);
+      after.convertFrom?.(before)?.(converted, 0, state, 0, now);
       const {
         limit,
         inFlight,
@@ -66,13 +66,13 @@ describe('delay: the state of a key', () => {
       expect(limit).toBe(Math.min(max, key.limit ?? 0));
       expect({ inFlight, baseRttMs }).toEqual({ inFlight: key.inFlight, baseRttMs: key.baseRttMs });
     }
-    expect(policyOf({ max: 9 }).converterFrom?.(policyOf({ rule: 'aimd' }))).toBeUndefined();
+    expect(policyOf({ max: 9 }).convertFrom?.(policyOf({ rule: 'aimd' }))).toBeUndefined();
   });
 
   test('delay: members of a pool divide `max`, the remainder by rank', () => {
     const limits = [0, 1, 2].map((rank) => {
       const sender = new Sender({ initial: 10, max: 11 });
-      const member = sender.policy.divided?.({ size: 3, rank, since: 0 }, 0) as Policy;
+      const member = sender.policy.divide?.ofPool?.({ size: 3, rank, since: 0 }, 0) as Policy;
       member.init(sender.state, 0, 0);
       let admitted = 0;
       while (member.check(sender.state, 0, 1, 0).verdict === 'allow') admitted++;

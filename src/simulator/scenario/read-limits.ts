@@ -6,6 +6,7 @@ import { seededRandom } from '../../core/random.ts';
 import { createLimiter } from '../../limiter/limiter.ts';
 import { QUEUE_ORDERS } from '../../limiter/wait-queue.ts';
 import { createPolicy, LIMIT_KINDS, type Limit } from '../../policies/limit.ts';
+import { specsOf } from '../../policies/rules.ts';
 import { Timeline } from '../timeline.ts';
 import { Links } from './links.ts';
 import { NodeClock } from './node-clock.ts';
@@ -135,10 +136,9 @@ function requireShareable(limit: ScenarioLimit, path: string, nodes: number): vo
   const timeline = new Timeline();
   const clock = new NodeClock(timeline, () => {});
   const random = seededRandom(0);
-  const network = { delayMs: 0, jitterMs: 0, loss: 0 };
-  const links = new Links(network, nodes, random);
+  const links = new Links({ delayMs: 0, jitterMs: 0, loss: 0 }, nodes, random);
   const { name, queue, limit: rule, backend: spec } = limit;
-  if (spec.kind === 'redis' && !createPolicy(rule, random).specs) {
+  if (spec.kind === 'redis' && !specsOf(createPolicy(rule, random))) {
     const expected = 'a rule that Redis can run: it does not learn from its own calls';
     throw new ConfigError(path, expected, described(Object.keys(rule)[0]));
   }

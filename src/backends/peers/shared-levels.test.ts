@@ -2,13 +2,13 @@ import { describe, expect, test } from 'vitest';
 import { MAX_AMOUNT } from '../../core/options.ts';
 import { seededRandom } from '../../core/random.ts';
 import { createPolicy } from '../../policies/limit.ts';
-import { bindingLevel, raiseLevels, timeToFull } from './bucket-levels.ts';
+import { type SharedLevels, sharedLevelsOf } from './shared-levels.ts';
 
 describe('bucket levels', () => {
   /** The first bucket fills fast and is small, the second fills slowly and is large. */
   const limit = { all: [{ bucket: { rate: 10, burst: 10 } }, { bucket: { rate: 1, burst: 60 } }] };
   const policy = createPolicy(limit, seededRandom(1));
-  const buckets = policy.buckets ?? [];
+  const levels = sharedLevelsOf(policy) as SharedLevels;
 
   /** Both buckets after `hits` at an instant. */
   function bothAfter(hits: number, at: number) {
@@ -16,10 +16,10 @@ describe('bucket levels', () => {
     policy.init(state, 0, at);
     policy.update(state, 0, { hits }, at);
     return {
-      levelAt: (now: number) => bindingLevel(buckets, state, 0, now),
-      timesToFullAt: (now: number) => timeToFull(buckets, state, 0, now),
+      levelAt: (now: number) => levels.level(state, 0, now),
+      timesToFullAt: (now: number) => levels.timesToFull(state, 0, now),
       raiseAt: (now: number, times: readonly number[], hits: number) =>
-        raiseLevels(buckets, state, 0, now, times, hits),
+        levels.raise(state, 0, now, times, hits),
     };
   }
 
@@ -50,10 +50,10 @@ describe('bucket levels', () => {
   ])(
     'bucket levels: a peer that reports an absurd time to full causes a bounded debt',
     (limit, remaining) => {
-      const { buckets = [], ...policy } = createPolicy(limit, seededRandom(1));
+      const policy = createPolicy(limit, seededRandom(1));
       const state = new Float64Array(policy.width);
       policy.init(state, 0, 0);
-      raiseLevels(buckets, state, 0, 0, [Number.MAX_VALUE], 0);
+      sharedLevelsOf(policy)?.raise(state, 0, 0, [Number.MAX_VALUE], 0);
       expect(policy.keyState(state, 0, 0).remaining).toBe(remaining);
     },
   );
