@@ -64,10 +64,6 @@ export function abandonTest(k: Key, part: Part, cause: number, now: Millis): voi
 const hasLasted = (k: Key, rtts: number, now: Millis): boolean =>
   now - k.openedAt >= Math.max(rtts * k.mean, C.second / 4);
 
-const forgetMean = (k: Key): void => {
-  k.meanAverage = k.meanCalls = 0;
-};
-
 /** Below a knee of a few calls a whole call is too many. */
 export const headroom = (knee: number): number => (C.room * knee) / (knee + 1) + C.part * knee;
 
@@ -107,7 +103,7 @@ export function stepStart(k: Key, part: Part, now: Millis): void {
     k.testedAt = now - periodOf(k) / 2;
     if (k.meanCalls >= C.few)
       k.base = k.meanAverage + (C.sigma * deviation) / Math.sqrt(k.meanCalls);
-    forgetMean(k);
+    k.meanAverage = k.meanCalls = 0;
     hold(k, part, Math.max(k.limit / 2, limitFor(k.limit, queue, mean)), BY_START, now); // half of it was not slower
     return;
   }
