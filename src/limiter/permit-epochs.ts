@@ -8,7 +8,7 @@
 const MAX_FORGOTTEN = 10_000;
 
 export class PermitEpochs {
-  /** Increases with each key that is added. */
+  /** Increases with each key that is forgotten. */
   #current = 0;
   /** For each forgotten key with calls in flight: the first epoch of permits that count again. */
   readonly #forgotten = new Map<string, number>();

@@ -1,8 +1,8 @@
 /**
- * What peers exchange of a lock-out: how an event here changed count and pending, and that it began or ended a lock.
+ * Peers exchange the events of a lock-out: how one changed count and pending, and that it began or ended a lock.
  *
  *     event here ──▶ changeSince ──▶ peers ──▶ add: the sums of all nodes, in any order
- *                                          └─▶ lock, endLock
+ *                                          └─▶ setLock
  *
  * Counts are sums of changes, so their order does not matter. A lock follows from the count, on each node by itself. The
  * messages about locks only correct a node whose count differs: a lock is the later and higher of two, and a lock is

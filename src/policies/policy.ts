@@ -75,7 +75,7 @@ export type Feedback =
   /** Lock-out: how attempts of the key ended, or that a call was refused. */
   | { readonly report: AttemptOutcome | 'refusal'; readonly count?: number };
 
-/** What the server of a lock-out has decided, for a process that follows it: `lockout-copy.ts`. */
+/** A decision of the server of a lock-out, for a process that follows it: `lockout-copy.ts`. */
 export type LockoutRuling =
   /** The key is locked for so long; 0: it is not locked. */
   | { readonly lockedMs: Millis }
@@ -274,7 +274,7 @@ export interface Sharing {
   readonly events?: LockoutEvents;
 }
 
-/** What replicas exchange of a lock-out besides its figures: `lockout-sharing.ts`. */
+/** Events of a lock-out, which replicas exchange besides its figures: `lockout-sharing.ts`. */
 export interface LockoutEvents {
   /** Undefined if nothing has changed since a copy of the state was made. */
   changeSince(before: State, state: State, i: number, now: Millis): LockoutChange | undefined;
@@ -294,11 +294,11 @@ export interface CallClasses {
 
 /** Parts of a limit: of a pool's member, or of a group of processes. */
 export interface Dividing {
-  /** The same rule, on the same state, for one member's part of the limit from `now` on. */
+  /** A rule on the same state, for one member's part of the limit from `now` on. */
   ofPool?(position: PoolPosition, now: Millis): Policy;
   /** The rule with a fraction of its numbers, for a group whose loans arrive within `deadlineMs`. */
   ofGroup?(fraction: number, deadlineMs: Millis): GroupPart;
-  /** What is lent counts as if it were taken this much later: so long the borrower may use it. */
+  /** Lent units count as if they were taken this much later: the borrower may use them until then. */
   readonly lendMs?: Millis | undefined;
   /** Adds units that were taken off another group, up to a level of `upTo` left. */
   credit?(state: State, i: number, units: number, upTo: number, now: Millis): void;
@@ -376,7 +376,7 @@ export interface Policy {
    */
   convertFrom?(from: Policy): KeyConverter | undefined;
 
-  // What it can do for a backend besides deciding. Absent: it lacks the capability.
+  // Facets: abilities besides deciding, which some backends need.
   readonly chain?: Chaining;
   readonly share?: Sharing;
   readonly divide?: Dividing;

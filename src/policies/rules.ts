@@ -46,7 +46,7 @@ export const keepsDebt = ({ policy }: PlacedRule): boolean => policy.share?.maxD
 /** Whether a rule of the limit keeps calls an interval apart. */
 export const hasInterval = ({ queue }: Policy): boolean => (queue?.minIntervalMs ?? 0) > 0;
 
-/** The layout of a state: of other numbers another rule cannot read it. The steps of a window are numbered by their length. */
+/** The layout of a state: a rule with another layout cannot read it. The steps of a window are numbered by their length. */
 export const layoutOf = (limit: Policy): string =>
   (specsOf(limit) ?? [])
     .map(({ kind, params }) => (kind === 'window' ? `${kind}-${params[1]}x${params[2]}` : kind))

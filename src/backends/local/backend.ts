@@ -16,6 +16,7 @@ import {
   type State,
   takeUpTo,
 } from '../../policies/policy.ts';
+import { keepsDebt } from '../../policies/rules.ts';
 import type { Backend, CheckWithStatus, KeyBound, TableSnapshot } from '../backend.ts';
 import { DelegatingBackend } from '../delegating-backend.ts';
 import { collectSlices, type TableSlices } from '../table-slices.ts';
@@ -320,10 +321,10 @@ export class LocalBackend implements Backend {
   }
 }
 
-/** What was spent counts up to the capacity of each rule that has a debt. */
+/** Spent units count up to the capacity of each rule that has a debt. */
 function clearDebt(policy: Policy, state: State, i: number, now: Millis): void {
-  for (const { policy: rule, offset } of policy.rules)
-    if (rule.share?.maxDebt) rule.divide?.credit?.(state, i + offset, Infinity, 0, now);
+  for (const { policy: rule, offset } of policy.rules.filter(keepsDebt))
+    rule.divide?.credit?.(state, i + offset, Infinity, 0, now);
 }
 
 /** An overuse counts even if its key was removed meanwhile. */

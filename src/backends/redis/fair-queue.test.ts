@@ -269,7 +269,8 @@ describe('fair queue: a waiter that left while its check was on the way', () => 
     const send = (_key: string, command: CommandText): Promise<TimedReply> =>
       new Promise((resolve) => {
         const text = typeof command === 'string' ? command : command();
-        sent.push({ text: text.split(' ')[0], answer: (value) => resolve({ value, at: 0 }) });
+        const answer = (value: string | number) => resolve({ value, at: clock.now() });
+        sent.push({ text: text.split(' ')[0], answer });
       });
     const clock = new VirtualClock();
     const fairQueue = new FairQueue({
@@ -289,8 +290,29 @@ describe('fair queue: a waiter that left while its check was on the way', () => 
       fallback: { check: () => ({ verdict: 'deny', retryAfterMs: 500 }), observe: () => {} },
       grantsAhead: true,
     });
-    return { fairQueue, sent };
+    return { fairQueue, sent, clock };
   }
+
+  test('and was first: others are told when the first waiter of another process opens', async () => {
+    const { fairQueue, sent, clock } = stage();
+    const abort = new AbortController();
+    const leaving = fairQueue.acquire('token', 9, { maxWaitMs: Infinity, signal: abort.signal });
+    sent[0].answer(-60_002);
+    await clock.advanceAsync(1);
+    const waiting = fairQueue.acquire('token', 1, { maxWaitMs: 20_000 });
+    sent[1].answer('-');
+    await clock.advanceAsync(1);
+    abort.abort(new Error('enough'));
+    await expect(leaving).rejects.toThrow('enough');
+    for (let n = 2; n < 40; n++) {
+      for (const { text, answer } of sent.splice(2))
+        answer({ b: 'x/1 700 0', f: '-' }[text[0]] ?? 0);
+      await clock.advanceAsync(600);
+    }
+    const { retryAfterMs } = (await waiting) as { retryAfterMs: number };
+    expect(retryAfterMs).toBeGreaterThan(0);
+    expect(retryAfterMs).toBeLessThanOrEqual(700);
+  });
 
   test.each([
     ['queued', '-'],

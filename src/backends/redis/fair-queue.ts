@@ -106,7 +106,7 @@ interface KeyQueue {
   rule: string | undefined;
   /** Whether `onUnavailable` made the last decision. */
   fromFallback: boolean;
-  /** When the permit of the first waiter opens, on Redis's clock, as of the last reply or message; NaN: unknown. */
+  /** When the permit of the first waiter of all processes opens, on Redis's clock; NaN: unknown. */
   opensAt: Millis;
 }
 
@@ -226,7 +226,7 @@ export class FairQueue {
   #tooLong(queue: KeyQueue): FairWaitResult {
     const { toRedisTime, clock } = this.#options;
     const ms = Math.ceil(queue.opensAt - toRedisTime(queue.key, clock.now()));
-    return refusalIn(queue, 'too-long', ms > 0 ? ms : 0);
+    return refusalIn(queue, 'too-long', ms > 0 && !queue.fromFallback ? ms : 0);
   }
 
   /** The deadline on Redis's clock; `-` for none, or while that clock is unknown. */
@@ -490,6 +490,7 @@ export class FairQueue {
       const [first, text, rule] = String(value).split(' ');
       const ms = Number(text); // below 0: a call must settle first, and its process sends the message
       queue.rule = this.#options.ruleNames?.[Number(rule) - 1];
+      queue.opensAt = ms >= 0 ? at + ms : Number.NaN;
       const waiter = this.#waitersById.get(first);
       if (waiter && ms >= 0) this.#scheduleTurn(waiter, ms, at);
       if (waiter || !first.startsWith(`${this.#processId}/`)) return;

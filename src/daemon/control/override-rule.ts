@@ -20,7 +20,7 @@ const WITH_RATE: Readonly<
   spacing: (old, { count, periodMs }) => ({ ...old, every: periodMs / count }),
 };
 
-/** Of kinds whose rate is a number of calls. */
+/** Kinds whose rate is a number of calls. */
 const WITH_COUNT: Readonly<Record<string, (old: unknown, given: unknown) => unknown>> = {
   concurrency(old, given) {
     const limit = Number.isNaN(Number(given)) ? given : Number(given);

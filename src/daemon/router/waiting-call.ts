@@ -166,7 +166,7 @@ const toGrant = (permit: Permit | Refusal): Grant | Refusal =>
         giveBack: () => permit.settle({ outcome: 'ignored' }),
       };
 
-/** A remote queue does not know when the limit opens: its refusals say 0. */
+/** The refusal of a remote queue says 0 if the queue does not know when the limit opens. */
 async function refusalResult(refusal: Refusal, { remote }: WaitingCall): Promise<CheckResult> {
   const { limit, retryAfterMs, reason, rule } = refusal;
   const call = remote.find(({ limiter }) => limiter.name === limit);
