@@ -255,8 +255,10 @@ describe('stores of a pool', () => {
       await nats.restart();
       await waitUntil(async () => (await view(a)).reason === undefined);
       await agree(a);
-      expect(a.log().match(/pool unavailable (?!for)/g)).toHaveLength(2);
-      expect(a.log().match(/pool available again/g)).toHaveLength(2);
+      // A stall of the machine may be an outage of its own.
+      const outages = a.log().match(/pool unavailable (?!for)/g)?.length;
+      expect(outages).toBeOneOf([2, 3]);
+      expect(a.log().match(/pool available again/g)).toHaveLength(outages ?? 0);
     },
     40_000,
   );
